@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.without_extra import BUILDS_ON
 
 SRC = Path(__file__).parents[2] / "src" / "morphogen"
 SEQUENCES = (  # a host may take sequences of integers; the operator of attention is a kernel
@@ -24,11 +25,8 @@ REGIMES = (
     "config/task.py",
     "data/instance_process.py",
     "data/instances.py",
-    "env/environment.py",
-    "env/part_check.py",
     "state/env.py",
     "state/schema.py",
-    "testing/laws/env_checks.py",
     "vocab/purpose.py",
 )
 EVENTS_OF_REGIMES = (
@@ -55,7 +53,6 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
-REQUIRED = {"sb3": "gymnasium", "whitebox": "regimes"}  # extras that build on another one
 each_extra = pytest.mark.parametrize(
     "extra", [name for name in EXTRAS if (SRC / "extras" / name).exists()]
 )
@@ -84,4 +81,4 @@ def test_an_extra_says_what_it_holds_and_where_it_plugs_in(extra):
 def test_an_extra_imports_no_other_extra(extra):
     for path in (SRC / "extras" / extra).glob("*.py"):
         named = set(re.findall(r"morphogen\.extras\.(\w+)", path.read_text()))
-        assert named <= {extra, REQUIRED.get(extra)}, path.name
+        assert named <= {extra, BUILDS_ON.get(extra)}, path.name

@@ -1,13 +1,15 @@
 """Show that an extra can be taken away: the tests of the rest pass in a copy of the tree without
 it.
 
-    python tests/tools/without_extra.py NAME [ARGUMENT_OF_PYTEST ...]
+    python tests/tools/without_extra.py NAME [--whole] [ARGUMENT_OF_PYTEST ...]
 
 The copy lacks the folder of the extra, its tests, its entry points, its public names, and the
-extras that build on it. By default the fast suite runs there; `--collect-only -q` only collects it.
+extras that build on it. All tests are collected there, a run is trained, and the tests run that can
+notice the loss: of the tree, of the registries, of the environment and of the command line, and
+every file that names the extra or one of its parts. `--whole` runs all tests of the rest.
 The pages are not tested, because they describe the whole tree.
 
-Exit code: the one of pytest.
+Exit code: the one of the first command that failed.
 """
 
 import os
@@ -19,44 +21,67 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+BUILDS_ON = {"sb3": "gymnasium", "whitebox": "regimes"}  # extra -> the extra that it needs
 LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
-BUILT_ON = {"gymnasium": ["sb3"]}  # extra -> extras that build on it
-FAST = ("-m", "not slow", "--ignore", "tests/meta/test_readme.py")
-METADATA = "from setuptools import setup; setup()"
+PYTEST = ["-m", "pytest", "-p", "no:cacheprovider", "--ignore", "tests/meta/test_readme.py"]
+SMOKE = ["-m", "morphogen", "train", "--preset", "smoke", "--quiet", "--out"]
+NOTICING = [f"tests/{name}" for name in ("meta", "unit/config", "unit/cli", "unit/env")]
 
 
-def main(name: str, arguments: list[str]) -> int:
-    """Copy the tree without an extra, and run pytest in the copy."""
+def main(name: str, *arguments: str) -> int:
+    """Copy the tree without an extra, and run commands in the copy."""
     if not (ROOT / "src" / "morphogen" / "extras" / name).is_dir():
         print(f"NAME: expected a folder of src/morphogen/extras, got {name}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tree"
         shutil.copytree(ROOT, copy, ignore=LEFT_BEHIND)
-        for extra in (name, *BUILT_ON.get(name, [])):
-            remove_extra(copy, extra)
-        quiet = {
-            "cwd": copy,
-            "check": True,
-            "stdout": subprocess.DEVNULL,
-            "stderr": subprocess.DEVNULL,
-        }
-        subprocess.run([sys.executable, "-c", METADATA, "-q", "egg_info"], **quiet)
+        names = {name, *(extra for extra, base in BUILDS_ON.items() if base == name)}
+        parts = set().union(*(remove_extra(copy, extra) for extra in names))
+        options = [argument for argument in arguments if argument != "--whole"]
+        fast = [*NOTICING, *files_that_name(copy / "tests", parts), "-m", "not slow"]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *FAST, *arguments]
-        return subprocess.run(command, cwd=copy, env=environment).returncode
+        for command in (
+            ["-c", "from setuptools import setup; setup()", "-q", "egg_info"],
+            [*PYTEST, "--collect-only", "-n", "0"],
+            [*SMOKE, str(Path(folder) / "run")],
+            [*PYTEST, *(fast if options == list(arguments) else []), *options],
+        ):
+            process = subprocess.run(
+                [sys.executable, *command],
+                cwd=copy,
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            lines = process.stdout.splitlines()
+            print(*(lines if process.returncode else lines[-1:]), sep="\n", flush=True)
+            if process.returncode:
+                break
+        return process.returncode
 
 
-def remove_extra(tree: Path, name: str) -> None:
-    """Remove the files of an extra, and the lines that register it."""
+def remove_extra(tree: Path, name: str) -> set[str]:
+    """Remove the files of an extra, and the lines that register it; return the names in them."""
     shutil.rmtree(tree / "src" / "morphogen" / "extras" / name)
     shutil.rmtree(tree / "tests" / "extras" / name, ignore_errors=True)
-    named = re.compile(rf".*morphogen[./]extras[./]{name}[./].*\n")
-    for path in (tree / "pyproject.toml", tree / "src" / "morphogen" / "__init__.pyi"):
-        path.write_text(named.sub("", path.read_text()))
+    place = rf'(?:morphogen[./]|^")extras[./]{name}\b'
+    line = re.compile(rf'.*?(?:"?([\w.-]+)"? = ")?{place}.*\n', re.MULTILINE)
+    parts = {name}
+    for file in ("pyproject.toml", "src/morphogen/__init__.pyi", "tests/meta/budget.toml"):
+        path = tree / file
+        parts |= set(line.findall(path.read_text())) - {""}
+        path.write_text(line.sub("", path.read_text()))
+    return parts
+
+
+def files_that_name(tests: Path, parts: set[str]) -> list[str]:
+    """Test files that hold one of the names in quotes."""
+    quoted = re.compile(rf"[\"'](?:{'|'.join(sorted(map(re.escape, parts)))})[\"']")
+    return [str(path) for path in tests.rglob("test_*.py") if quoted.search(path.read_text())]
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(*sys.argv[1:]))

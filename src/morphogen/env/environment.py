@@ -215,7 +215,7 @@ class Environment:
         mark("tail")
         score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=self.setup))
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
-        after, next_facts = self._enter_regime(score)
+        after, next_facts = self._enter_epoch(score)
         inputs = self._observe(after, next_facts)
         sizes = facts.host_params
         step = phases.collect_step(
@@ -329,8 +329,8 @@ class Environment:
             self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose
         )
 
-    def _enter_regime(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
-        """Return the envs in the regime of their next epoch, and their facts."""
+    def _enter_epoch(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
+        """Return the envs in the world of their next epoch, and their facts."""
         after = score.after
         clock = score.after.clock
         if not self.setup.process.changes:

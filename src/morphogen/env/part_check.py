@@ -24,6 +24,7 @@ from morphogen.rules.rewards import archetypes, table
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.state import rng
 from morphogen.state.env import Instance
+from morphogen.state.schema import Sizes, empty_part
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import SlotSpec
 
@@ -57,23 +58,18 @@ def draw_inputs(host: Host, *lead: int, number: int = 0) -> Tensor:
 
 def reference_rows(host: Host) -> Instance:
     """Return the reference instance of every host, [ROWS]."""
-    one = torch.ones(ROWS, dtype=torch.float32, device="cpu")
-    zero = torch.zeros(ROWS, dtype=torch.int64, device="cpu")
-    return Instance(
-        width=one,
-        data_share=one,
-        label_noise=0.0 * one,
-        classes=zero + host.classes,
-        reach=zero + host.reach,
-        param_price=0.1 * one,
-        samples=zero + SAMPLES,
-        baseline_loss=one,
-        class_of=torch.arange(host.classes, device="cpu").expand(ROWS, -1),
-        usable=torch.empty(ROWS, 0, dtype=torch.int32, device="cpu"),
-        regime=zero,
-        view_code=zero,
-        batch_size=[ROWS],
-    )
+    sizes = Sizes(ROWS, (), host_params=0, seed_params=(), window=0, classes=host.classes)
+    leaves: dict[str, Any] = empty_part("instance", sizes)
+    given = {
+        "classes": host.classes,
+        "reach": host.reach,
+        "param_price": 0.1,
+        "samples": SAMPLES,
+        "baseline_loss": 1.0,
+    }
+    leaves |= {name: torch.full_like(leaves[name], value) for name, value in given.items()}
+    leaves["class_of"] = torch.arange(host.classes, device="cpu").expand(ROWS, -1)
+    return Instance(**leaves, batch_size=[ROWS])
 
 
 def form_fault(

@@ -15,6 +15,7 @@ from morphogen.env.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Instance
+from morphogen.state.schema import INSTANCE
 from morphogen.state.tree_ops import replace
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
@@ -23,8 +24,8 @@ _EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters or in the regime of their worlds look
-    alike, bit for bit.
+    """Check that envs which differ only in hidden parameters, or in the rest of their instances,
+    look alike, bit for bit.
 
     Args:
         env: of `make`; it is reset, and grows for two epochs under random actions.
@@ -59,21 +60,22 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
         name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources]
         for name in names
     }
-    for name, leaves in {**derived, "the regime": ["regime", "view_code"]}.items():
+    worlds = [leaf.name for leaf in INSTANCE if leaf.name not in INSTANCE_SOURCES]
+    for name, leaves in {**derived, "the world": worlds}.items():
         other = env.observe(_with_other(state, leaves))
         if place := _first_difference(inputs, other):
             raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
 
 
 def check_worlds(env: Environment) -> None:
-    """Check that worlds and regimes are the same whatever is done in them, alone and in sibling
-    worlds, bit for bit.
+    """Check that worlds are the same whatever is done in them, alone and in sibling worlds, bit for
+    bit.
 
     Args:
         env: of `make`; an episode of it is played with WAIT, one with random actions, one by its
             last env alone, and one by siblings.
 
-    Raises: BrokenLaw for the first difference in an instance or a regime.
+    Raises: BrokenLaw for the first difference in an instance.
 
     Example:
         >>> import morphogen as mg

@@ -8,21 +8,34 @@ measure = ratio("train", seconds["loop"], seconds["stacked"])
 
 import argparse
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from morphogen.cli.bench import Measure, machine_facts, median_measure, write_measures
+from morphogen.cli.process import write_json
 from morphogen.device import cuda_memory
 from morphogen.device.malloc import keep_freed_memory
+from morphogen.extras.bench.probe import half_quartile_range, machine_facts
 
 CPU = torch.device("cpu")
 Seconds = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Median over the runs, and half the range between the quartiles."""
+
+    name: str
+    value: float
+    spread: float
+    runs: int
+    unit: str  # ratio, share, ms, ...
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,19 @@ class Bench:
     def record_checksum(self, name: str, tensor: Tensor) -> None:
         """Remember what was computed: a benchmark that computes something else is noticed."""
         self.checksums[name] = float(tensor.double().sum())
+
+
+def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:
+    """Return the median of values and half their quartile range."""
+    return Measure(name, statistics.median(values), half_quartile_range(values), len(values), unit)
+
+
+def write_measures(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:
+    """Write machine and table as JSON; an existing file is replaced atomically.
+
+    facts: of the machine, with checksums of the computed results.
+    """
+    write_json(path, {"machine": facts, "measures": [asdict(row) for row in measures]})
 
 
 def ratio_measure(

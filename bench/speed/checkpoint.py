@@ -13,8 +13,14 @@ from pathlib import Path
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
-from morphogen.cli.bench import Measure, median_measure
+from bench.harness.timing import (
+    Bench,
+    Measure,
+    median_measure,
+    ms_measure,
+    ratio_measure,
+    run_bench,
+)
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_directory import create_directory
 from morphogen.train import checkpoint_store, snapshot

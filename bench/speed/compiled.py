@@ -19,13 +19,14 @@ from torch import Tensor
 from bench.harness.bench_scenes import build_scene, build_scheduler
 from bench.harness.timing import (
     Bench,
+    Measure,
     build_parser,
     finish_bench,
+    median_measure,
     ms_measure,
     ratio_measure,
     start_bench,
 )
-from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
 from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.env.capture import Capture

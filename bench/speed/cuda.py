@@ -18,14 +18,15 @@ import torch
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, build_scene, task_sizes
 from bench.harness.timing import (
     Bench,
+    Measure,
     build_parser,
     finish_bench,
+    median_measure,
     ms_measure,
     ratio_measure,
     start_bench,
 )
 from bench.speed import memory, minibatch, rollout, roofline, validate
-from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import DataSpec
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import TrainState, start_epoch

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, build_scheduler
-from bench.harness.timing import Bench, run_bench
-from morphogen.cli.bench import Measure, median_measure
+from bench.harness.timing import Bench, Measure, median_measure, run_bench
 from morphogen.config.groups import DataSpec
 from morphogen.data.feed import Feed
 from morphogen.state.env import EnvState

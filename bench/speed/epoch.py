@@ -14,9 +14,8 @@ from torch import Tensor
 
 from bench.harness.bench_scenes import BenchScene, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
-from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
+from bench.harness.timing import Bench, Measure, ms_measure, ratio_measure, run_bench
 from bench.speed.minibatch import CHECKED_MINIBATCHES, SHORT_NAMES, TOLERANCE, fastest_layout
-from morphogen.cli.bench import Measure
 from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS
 from morphogen.data.arrays import from_arrays

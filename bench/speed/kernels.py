@@ -21,15 +21,16 @@ import morphogen as mg
 from bench.harness.bench_scenes import add_seeds, seed_layout
 from bench.harness.timing import (
     Bench,
+    Measure,
     bench_facts,
     build_parser,
     format_measures,
     ms_measure,
     ratio_measure,
+    write_measures,
 )
 from bench.speed.epoch import register_noise
 from morphogen import kernels
-from morphogen.cli.bench import Measure, write_measures
 from morphogen.config.spec import find_host, resolve
 from morphogen.device.malloc import keep_freed_memory
 

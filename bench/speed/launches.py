@@ -14,9 +14,14 @@ from unittest import mock
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.harness.bench_scenes import build_scene
-from bench.harness.timing import build_parser, finish_bench, start_bench
+from bench.harness.timing import (
+    Measure,
+    build_parser,
+    finish_bench,
+    median_measure,
+    start_bench,
+)
 from morphogen import kernels
-from morphogen.cli.bench import Measure, median_measure
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import start_epoch
 

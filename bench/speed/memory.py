@@ -11,8 +11,7 @@ import multiprocessing
 import torch
 
 from bench.harness.bench_scenes import build_scene, task_sizes
-from bench.harness.timing import Bench, run_bench
-from morphogen.cli.bench import Measure, median_measure
+from bench.harness.timing import Bench, Measure, median_measure, run_bench
 from morphogen.device.malloc import keep_freed_memory, process_memory
 
 

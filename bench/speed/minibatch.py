@@ -15,13 +15,14 @@ from bench.harness.bench_scenes import EPOCH_MINIBATCHES, TOKENS, BenchScene, Tr
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import (
     Bench,
+    Measure,
     build_parser,
     finish_bench,
+    median_measure,
     ms_measure,
     ratio_measure,
     start_bench,
 )
-from morphogen.cli.bench import Measure, median_measure
 from morphogen.env.compile import compiler_options
 
 SHORT_NAMES = {"digits": "digits", "cifar_baseline": "cifar", TOKENS: TOKENS}

@@ -5,8 +5,7 @@ bench.speed.policy`.
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.bench import Measure
+from bench.harness.timing import Bench, Measure, ms_measure, run_bench
 from morphogen.config.groups import DataSpec
 from morphogen.policy.distribution import noise_lanes
 from morphogen.rules.legality import action_masks

@@ -9,8 +9,7 @@ its epochs. The share of the first part in an epoch is `record_share` of `bench.
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.bench import Measure
+from bench.harness.timing import Bench, Measure, ms_measure, run_bench
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.log.derive import derive_events

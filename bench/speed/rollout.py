@@ -26,13 +26,14 @@ from bench.harness.bench_scenes import (
 from bench.harness.chart import ChartLine, draw_chart
 from bench.harness.timing import (
     Bench,
+    Measure,
     build_parser,
     finish_bench,
+    median_measure,
     ms_measure,
     ratio_measure,
     start_bench,
 )
-from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.env.episodes import first_carry
 from morphogen.log.log_file import LogFile

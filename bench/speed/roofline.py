@@ -26,9 +26,14 @@ from torch.utils.flop_counter import (
 
 from bench.harness.bench_scenes import BenchScene, build_scene, task_sizes
 from bench.harness.module_loop import ModuleLoop
-from bench.harness.timing import Bench, ratio_measure, run_bench
+from bench.harness.timing import (
+    Bench,
+    Measure,
+    median_measure,
+    ratio_measure,
+    run_bench,
+)
 from bench.speed.minibatch import fastest_layout
-from morphogen.cli.bench import Measure, median_measure
 
 MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
 import_module("morphogen.kernels.attention")  # registers its operators

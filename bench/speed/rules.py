@@ -17,8 +17,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from bench.harness.bench_scenes import build_scene
-from bench.harness.timing import Bench, ratio_measure, run_bench
-from morphogen.cli.bench import Measure, median_measure
+from bench.harness.timing import (
+    Bench,
+    Measure,
+    median_measure,
+    ratio_measure,
+    run_bench,
+)
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.rules.decoding import decode

@@ -10,9 +10,14 @@ import json
 from pathlib import Path
 
 from bench.harness.bench_scenes import TOKENS, task_sizes
-from bench.harness.timing import Bench, build_parser, finish_bench, start_bench
+from bench.harness.timing import (
+    Bench,
+    Measure,
+    build_parser,
+    finish_bench,
+    start_bench,
+)
 from bench.speed import epoch, memory, minibatch, rollout, roofline, telemetry, validate
-from morphogen.cli.bench import Measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
 README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written

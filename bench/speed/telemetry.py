@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, ratio_measure, run_bench
-from morphogen.cli.bench import Measure
+from bench.harness.timing import Bench, Measure, ratio_measure, run_bench
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_directory import EVENTS

@@ -8,8 +8,7 @@ the tree that shares what coalitions have in common.
 import torch
 
 from bench.harness.bench_scenes import BenchScene, build_scene
-from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
-from morphogen.cli.bench import Measure
+from bench.harness.timing import Bench, Measure, ms_measure, ratio_measure, run_bench
 from morphogen.vocab.stage import Stage
 
 COALITIONS = (1, 2, 4, 8)

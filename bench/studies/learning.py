@@ -36,7 +36,6 @@ from bench.harness.harvest import (
     settings_diff,
     stack_arms,
 )
-from morphogen.cli.bench import machine_facts
 from morphogen.config import files
 from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS
@@ -53,6 +52,7 @@ from morphogen.evaluation.bootstrap import (
     tail_shares,
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
+from morphogen.extras.bench.probe import machine_facts
 from morphogen.log.kinds.run import HeldOutPlayed
 from morphogen.reports import canvas
 

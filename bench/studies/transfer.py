@@ -20,7 +20,6 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from bench.studies.learning import compare_to_arm
-from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import build_spec
 from morphogen.config.files import json_bytes
 from morphogen.config.spec import resolve
@@ -30,6 +29,7 @@ from morphogen.env.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, Greedy,
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.bootstrap import format_estimate, interval
 from morphogen.evaluation.play import play_arm
+from morphogen.extras.bench.probe import machine_facts
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"

@@ -6,9 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from support.small_runs import tiny
+from support.small_runs import events_by_round, tiny
 
-from morphogen.cli.probe import events_by_round
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.setup import build_setup
 from morphogen.log.run_log import events

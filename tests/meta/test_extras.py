@@ -18,7 +18,7 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "hosts/seed_module.py",
 )
 # its loggers are a sink
-VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/loggers.py")
+VERSIONS_OF_TORCHRL = ("log/run_directory.py", "log/loggers.py")
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",

@@ -12,9 +12,9 @@ import morphogen
 from bench.speed import summary
 from bench.studies import ablations, landscape, learning, regimes, transfer
 from morphogen.cli import main
-from morphogen.cli.bench import expand_grid
 from morphogen.config.groups import LifecycleSpec
 from morphogen.evaluation.bootstrap import format_estimate
+from morphogen.extras.bench.speed_grid import expand_grid
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"

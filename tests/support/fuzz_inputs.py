@@ -20,7 +20,7 @@ from support import generated_logs
 from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
 from support.extras import rows_of_extra
 
-from morphogen.cli import arguments, main
+from morphogen.cli import main, setting_flags, train
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
@@ -72,7 +72,8 @@ class Config:
 
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
-        spec = resolve(arguments.spec_from_args(main.parse_args(words, "0")))
+        args = main.parse_args(words, "0")
+        spec = resolve(setting_flags.spec_from_args(args, overrides=train.choose_policy(args)))
         assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):
@@ -103,7 +104,7 @@ class Commands:
         ]
 
     def inputs(self):
-        flags = [flag.name for flag in arguments.FLAGS]
+        flags = [flag.flag for flag in setting_flags.FLAGS]
         flags += [
             "--policy",
             "--config",
@@ -157,7 +158,7 @@ class Commands:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             mock.patch("morphogen.train.train.train_ppo_vectorized", side_effect=started),
-            mock.patch("morphogen.cli.bench.measure_points", side_effect=started),
+            mock.patch("morphogen.train.train.resume", side_effect=started),
             mock.patch.dict(os.environ),
             kept_signal(signal.SIGTERM),
         ):

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.log.derived_columns import derive_columns
+from morphogen.log.events import Envelope
 from morphogen.train.reporter import build_record
 
 
@@ -52,6 +54,15 @@ def tiny(**fields: Any) -> RunSpec:
         "ppo": PpoSpec(epochs=2, minibatches=math.gcd(2, fields.get("envs", 4))),
     }
     return resolve(plain(**{**wanted, **fields}))
+
+
+def events_by_round(events: Iterable[Envelope]) -> list[dict[str, Any]]:
+    """The data of the events about each round, by name."""
+    rounds: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if event.round is not None and event.epoch is None:
+            rounds.setdefault(event.round, {})[event.name] = event.data
+    return [rounds[number] for number in sorted(rounds)]
 
 
 def tiny_setup(**fields: Any) -> Setup:

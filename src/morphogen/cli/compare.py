@@ -39,7 +39,6 @@ COMPARISON_FILE = "comparison.json"
 # network values of other tasks cannot be compared
 SHARED_FIELDS = ("task", "instances", "instance")
 PARSER = {
-    "help": "compare runs, presets or reward rules on the same seeds and instances",
     "description": "Compare the first side with each of the others: on pairs of training seeds, "
     "and on the same held-out instances. Presets and rules are trained first, a run per seed "
     "below --out; existing runs are used, or resumed. A verdict is given only where the interval "

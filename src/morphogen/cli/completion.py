@@ -6,15 +6,12 @@ import argparse
 import importlib.util
 import sys
 from argparse import Namespace
-from functools import reduce
 from importlib import import_module
-from typing import Any
 
-from morphogen.cli import arguments
-from morphogen.config.fields import allowed_names, fields_of
+from morphogen.cli import setting_flags
+from morphogen.config.fields import allowed_names
 from morphogen.config.parts import POLICIES
 from morphogen.config.reference import list_settings
-from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -23,7 +20,6 @@ EXTRA = "completion"
 _FOLDERS = ("DIR", "RUN_DIR", "RUN")
 _FILES = ("FILE", "PATH", "SIDE")
 PARSER = {
-    "help": "print a script that completes commands and names in a shell",
     "description": "Print a script with which a shell completes commands, flags, names of tasks, "
     "presets, rules and settings, and paths. It holds the names that are known when it is made. "
     "Needs the extra morphogen[completion].",
@@ -46,7 +42,10 @@ def run(args: Namespace) -> None:
         raise ConfigError(f"morphogen completion needs shtab: pip install 'morphogen[{EXTRA}]'")
     shtab = import_module("shtab")
     parser = import_module("morphogen.cli.main").build_parser("")
-    names = {flag.path: _setting_names(flag.path) for flag in arguments.FLAGS}
+    names = {
+        flag.path: allowed_names(flag.field.annotation, flag.field.metadata)
+        for flag in setting_flags.FLAGS
+    }
     names |= {"policy": list(POLICIES), "field": [setting.path for setting in list_settings()]}
     [commands] = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
@@ -57,11 +56,3 @@ def run(args: Namespace) -> None:
         elif action.metavar in (*_FOLDERS, *_FILES):
             action.complete = shtab.DIRECTORY if action.metavar in _FOLDERS else shtab.FILE
     sys.stdout.write(shtab.complete(parser, args.shell) + "\n")
-
-
-def _setting_names(path: str) -> list[str]:
-    """Return the names that a setting takes; none for another kind of value."""
-    *above, name = path.split(".")
-    kind: Any = reduce(lambda kind, group: fields_of(kind)[group].annotation, above, RunSpec)
-    info = fields_of(kind)[name]
-    return allowed_names(info.annotation, info.metadata)

@@ -3,19 +3,17 @@
 import argparse
 import json
 from argparse import Namespace
-from difflib import get_close_matches
 from functools import reduce
 from typing import Any
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, setting_flags
 from morphogen.config.reference import Setting, list_settings
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_choice
 
 _CHOICES = ("preset", "task")  # flags that decide the values
 PARSER = {
-    "help": "explain settings: meaning, allowed values, default, value",
     "description": "Explain one setting (ppo.clip), a group of settings (ppo), or all of them: "
     "the default of the field, and the value that `morphogen train` uses, with --preset or "
     "--task the one under these.",
@@ -24,38 +22,33 @@ PARSER = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `config`."""
-    parser.set_defaults(who="ppo", policy=None, config=None, set=[])
+    parser.set_defaults(config=None, set=[])
     parser.add_argument(
         "field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)"
     )
-    arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path in _CHOICES])
+    setting_flags.add_flags(parser, [flag for flag in setting_flags.FLAGS if flag.path in _CHOICES])
     parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
-    """Print the settings of a name."""
+    """Print the settings of a name: one with all its facts, several as a table."""
     settings = find_settings(args.field)
-    spec = resolve(arguments.spec_from_args(args))
-    words = [f"--{name} {vars(args)[name]}" for name in _CHOICES if vars(args)[name] is not None]
-    source = " ".join(["morphogen train", *words])
+    spec = resolve(setting_flags.spec_from_args(args))
+    rows = [explain(setting, spec) for setting in settings]
     if args.json:
-        process.print_json(
-            [{**setting._asdict(), "value": find_value(spec, setting.path)} for setting in settings]
-        )
-    elif len(settings) == 1:
-        for name, text in explain(settings[0], spec, source).items():
-            print(f"{name:<9}{text}")
+        process.print_json(rows)
+        return
+    words = [f" --{name} {vars(args)[name]}" for name in _CHOICES if vars(args)[name] is not None]
+    title = f"{len(rows)} settings; value: as in `morphogen train{''.join(words)}`"
+    shown = [
+        {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in row.items()}
+        for row in rows
+    ]
+    if len(rows) == 1:
+        print(*(f"{name:<9}{fact}" for name, fact in shown[0].items()), sep="\n")
     else:
-        rows = [
-            {
-                "setting": row.path,
-                "default": show_value(row.default),
-                "value": show_value(find_value(spec, row.path)),
-                "meaning": row.meaning,
-            }
-            for row in settings
-        ]
-        process.print_tables([(f"{len(rows)} settings; value: as in `{source}`", rows)])
+        columns = ("setting", "default", "value", "meaning")
+        process.print_tables([(title, [{name: row[name] for name in columns} for row in shown])])
 
 
 def find_settings(name: str) -> list[Setting]:
@@ -63,36 +56,21 @@ def find_settings(name: str) -> list[Setting]:
     an unknown name.
     """
     settings = list(list_settings())
-    found = [
-        setting for setting in settings if f"{setting.path}.".startswith(f"{name}." if name else "")
-    ]
+    found = [each for each in settings if not name or f"{each.path}.".startswith(f"{name}.")]
     if not found:
-        paths = [setting.path for setting in settings]
-        known = sorted({*paths, *(path.rpartition(".")[0] for path in paths if "." in path)})
-        ends = [path for path in paths if path.rpartition(".")[2] == name]
-        close = ends or get_close_matches(name, known, n=3) or ["one that `morphogen config` lists"]
-        raise ConfigError(f"setting: expected {' or '.join(close)}, got {format_value(name)}")
+        got = format_choice(name, [each.path for each in settings])
+        raise ConfigError(f"setting: expected one that `morphogen config` lists, got {got}")
     return found
 
 
-def find_value(spec: RunSpec, path: str) -> Any:
-    """Return the value of a setting, such as `ppo.clip`."""
-    return reduce(getattr, path.split("."), spec)
-
-
-def explain(setting: Setting, spec: RunSpec, source: str) -> dict[str, str]:
-    """Lines about one setting.  source: the command that runs `spec`."""
+def explain(setting: Setting, spec: RunSpec) -> dict[str, Any]:
+    """Return the facts about a setting, with its value in a spec."""
     flags = [setting.flag] if setting.flag else []
     return {
         "setting": setting.path,
         "meaning": setting.meaning,
         "allowed": setting.allowed,
-        "default": show_value(setting.default),
-        "value": f"{show_value(find_value(spec, setting.path))} in `{source}`",
+        "default": setting.default,
+        "value": reduce(getattr, setting.path.split("."), spec),
         "set by": ", ".join([*flags, f"--set {setting.path}=VALUE"]),
     }
-
-
-def show_value(value: Any) -> str:
-    """Show a value as in a config file."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)

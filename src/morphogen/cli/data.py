@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, setting_flags
 from morphogen.config.fields import OneOf, check_flag
 from morphogen.config.groups import DataSpec
 from morphogen.config.parts import DATASETS
@@ -16,7 +16,6 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.text import escape_text
 
 PARSER = {
-    "help": "list the tasks, what each asks, and whether its data is there",
     "description": "List the tasks and data sets, installed packages included: the "
     "question that a task asks, the files that it needs, the folder in which they are looked "
     "for, and whether they are there and sound. Files are read and checked as a run does. "
@@ -31,7 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "task", metavar="TASK", nargs="?", help="one task, with every file (default: all)"
     )
-    arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path == "data.dir"])
+    setting_flags.add_flags(
+        parser, [flag for flag in setting_flags.FLAGS if flag.path == "data.dir"]
+    )
     parser.add_argument("--json", **arguments.JSON)
 
 

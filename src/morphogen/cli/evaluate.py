@@ -11,7 +11,6 @@ from morphogen.config.spec import RIVALS, SCHEDULE_FILE, SPLITS
 from morphogen.log import run_directory
 
 PARSER = {
-    "help": "play a trained policy against others on the same held-out instances",
     "description": "Play held-out instances with the policy of a run and with others, each of "
     "them the same worlds: value (delivered or anytime, as the task says) with 95 % intervals, "
     "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "

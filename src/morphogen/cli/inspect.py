@@ -8,7 +8,6 @@ from morphogen.log.events import tidy
 from morphogen.vocab.text import escape_text
 
 PARSER = {
-    "help": "print what a run directory or a checkpoint holds",
     "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, "
     "actions, alarms; or the position of a checkpoint and its files.",
 }

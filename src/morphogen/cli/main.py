@@ -1,49 +1,21 @@
-"""Command `morphogen`: table of commands, their parser, exit codes and errors."""
+"""Command `morphogen`: parser of all commands, exit codes and errors."""
 
 import argparse
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any, NoReturn
 
-from morphogen.cli import (
-    bench,
-    compare,
-    completion,
-    config,
-    data,
-    evaluate,
-    inspect,
-    process,
-    report,
-    resume,
-    rewards,
-    streams,
-    train,
-)
+from morphogen.cli import process, streams
+from morphogen.cli.command_table import list_commands
 from morphogen.cli.process import EXITS
-from morphogen.config.fields import raise_all
-from morphogen.config.part_files import import_parts
 from morphogen.errors import CheckpointError, ConfigError, DataError
 from morphogen.vocab.text import format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 INTERRUPTED = 130
-MODULES = (
-    train,
-    bench,
-    resume,
-    rewards,
-    data,
-    config,
-    report,
-    inspect,
-    evaluate,
-    compare,
-    completion,
-)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",
@@ -52,7 +24,6 @@ IMPORT: dict[str, Any] = {
     "help": "Python file, or dotted name of a module, that registers parts of your own; may be "
     "repeated",
 }
-COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
         args.command_line = shlex.join(["morphogen", *words])
         check_compiler_cache()
         for name in args.imports:
-            import_parts(name)
+            import_module("morphogen.config.part_files").import_parts(name)
         code = args.execute(args)
     except tuple(EXITS) as error:
         process.print_error(error)
@@ -128,9 +99,10 @@ def check_compiler_cache() -> None:
         raise ConfigError(f"TORCHINDUCTOR_CACHE_DIR: {wanted}, got {got}") from None
 
 
-def build_parser(version: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands: of this package, and of the entry points
-    `morphogen.commands`.
+def build_parser(version: str, command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser; only `command` has its flags, so that no other module is imported.
+
+    Without a command, all of them have their flags.
     """
     top = _Parser(
         prog="morphogen",
@@ -140,11 +112,12 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    offered = {
-        point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")
-    }
-    for name, module in (COMMANDS | offered | COMMANDS).items():  # no package replaces a command
-        parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
+    for name, (text, place) in list_commands().items():
+        if command not in (name, None):
+            parsers.add_parser(name, help=text)
+            continue
+        module = import_module(place)
+        parser = parsers.add_parser(name, help=text, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
         parser.set_defaults(execute=module.run)
         parser.add_argument("--import", **IMPORT)
@@ -153,19 +126,17 @@ def build_parser(version: str) -> argparse.ArgumentParser:
 
 def parse_args(argv: Sequence[str], version: str) -> argparse.Namespace:
     """Return the parsed command line; `named` is True if `ppo` or `heuristic` is written out."""
+    for i, word in enumerate(argv, 1):
+        # argparse drops a bare -- after an equals sign
+        if not word.isprintable() or (word.startswith("-") and word.endswith("=--")):
+            raise ConfigError(
+                f"argument {i}: expected printable text and no bare -- as a value, got "
+                f"{format_value(word)}"
+            )
     words = list(argv)
-    raise_all(
-        [
-            f"argument {i}: expected printable text and no bare -- as a value, got "
-            f"{format_value(word)}"
-            for i, word in enumerate(words, 1)
-            # argparse drops such a --
-            if not word.isprintable() or (word.startswith("-") and word.endswith("=--"))
-        ]
-    )
     named = len(words) > 1 and not words[1].startswith("-")
-    if words[:1] in (["train"], ["bench"]) and not named:
+    if words[:1] == ["train"] and not named:
         words.insert(1, "ppo")
-    args = build_parser(version).parse_args(words)
+    args = build_parser(version, words[0] if words else "").parse_args(words)
     args.named = named
     return args

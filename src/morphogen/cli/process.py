@@ -1,25 +1,20 @@
-"""Process of a command: signals, threads, child processes, notes and tables on the terminal."""
+"""Process of a command: signals, threads, notes and tables on the terminal."""
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import import_module
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from morphogen.cli import streams
-from morphogen.config import files, part_files
-from morphogen.config.reference import explain_fault
+from morphogen.config import files
 from morphogen.errors import (
     CheckpointError,
     ConfigError,
     DataError,
-    DeviceError,
     RankError,
     TrainingDiverged,
 )
@@ -35,7 +30,6 @@ EXITS: dict[type[Exception], int] = {
 }
 UNEXPECTED = 1  # exit code after a traceback
 OUTPUT_LOST = 7  # exit code
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 def exit_on_signals() -> None:
@@ -55,9 +49,7 @@ def exit_code(error: BaseException) -> int:
 def print_error(error: BaseException) -> None:
     """Print the lines of an error of the user to stderr."""
     for line in str(error).splitlines() or [type(error).__name__]:
-        meaning = explain_fault(line) if isinstance(error, ConfigError) else None
-        note = f" ({meaning})" if meaning else ""
-        print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
+        print(f"morphogen: error: {escape_text(line)}", file=sys.stderr)
 
 
 def finish(code: int) -> int:
@@ -83,56 +75,6 @@ def set_threads(threads: int | None) -> None:
     number = os.environ.get("OMP_NUM_THREADS", "")
     if "torch" in sys.modules and number.isdecimal():
         import_module("torch").set_num_threads(int(number))
-
-
-def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
-    """Call `module.function(*args)` in a new process without imports, and return or raise its
-    result.
-    """
-    ours, theirs = _SPAWN.Pipe(duplex=False)
-    call = (module, function, args)
-    process = _SPAWN.Process(target=_serve_call, args=(theirs, call, threads, part_files.IMPORTED))
-    process.start()
-    theirs.close()
-    try:
-        result, error = ours.recv()
-    except EOFError:
-        process.join()
-        raise DeviceError(
-            f"worker exited with {process.exitcode} (-9: usually out of memory)"
-        ) from None
-    except BaseException:  # the command is stopped, and the result has no other reader
-        process.terminate()
-        raise
-    process.join()
-    if error is not None:
-        raise error
-    return result
-
-
-def _serve_call(
-    pipe: Connection,
-    call: tuple[str, str, tuple[Any, ...]],
-    threads: int | None,
-    imports: Sequence[str],
-) -> None:
-    """Body of a child process.  SIGINT is left to the parent, which terminates the child.
-
-    call: module, function and arguments; imports: files and modules with parts.
-    """
-    module, function, args = call
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    set_threads(threads)
-    result = None
-    error = None
-    try:
-        for name in imports:
-            part_files.import_parts(name)
-        result = getattr(import_module(module), function)(*args)
-    except Exception as cause:
-        cause.add_note(traceback.format_exc())
-        error = cause
-    pipe.send((result, error))
 
 
 def print_notes(lines: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, setting_flags
 from morphogen.cli.launcher import find_launcher
 from morphogen.cli.train import add_output, run_training
 from morphogen.config.config_files import build_spec
@@ -13,7 +13,6 @@ from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 
 PARSER = {
-    "help": "resume a run that was stopped or killed, or add rounds",
     "description": "Resume a run from its newest valid checkpoint. It ends like a run "
     "without interruption: hosts, policy, metrics and events are the same to the bit, on the "
     "same machine with the same number of threads and the same versions. Settings that cannot "
@@ -31,8 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--extend-rounds", metavar="N", help=more)
     older = "resume from this older one, in a new run directory (--out)"
     parser.add_argument("--checkpoint", metavar="NAME", help=older)
-    arguments.add_flags(
-        parser, [flag for flag in arguments.FLAGS if may_change_on_resume(flag.path)]
+    setting_flags.add_flags(
+        parser, [flag for flag in setting_flags.FLAGS if may_change_on_resume(flag.path)]
     )
     output = parser.add_argument_group("settings and output")
     output.add_argument("--set", **arguments.SET)
@@ -72,7 +71,7 @@ def run(args: Namespace) -> int | None:
 
 def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
     """Return the spec of a resumed run: `previous` with the settings of the command line."""
-    flags = arguments.flag_settings(args)
+    flags = setting_flags.flag_settings(args)
     if args.out is None and "dir" not in flags.get("telemetry", {}):
         run_directory.refuse_outside(args.run, previous.telemetry.dir)
     if args.extend_rounds is not None:

@@ -14,7 +14,6 @@ from morphogen.log.events import tidy
 
 RULES_PER_TABLE = 6
 PARSER = {
-    "help": "list the reward rules and compare what they pay",
     "description": "List the reward rules, installed packages included, and print what "
     "each of them pays scripted policies on synthetic learning curves.",
 }

@@ -11,12 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, series
+from morphogen.cli import arguments, process, series, setting_flags
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
-from morphogen.config.parts import RULES
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.fields import OneOf, Settings, check_flag
+from morphogen.config.parts import POLICIES, RULES
+from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 from morphogen.log.events import tidy
@@ -42,9 +43,10 @@ examples:
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
   morphogen config ppo                         explain settings: all, a group, or one
 
-{arguments.POLICY_HELP}"""
+policies of heuristic:
+{chr(10).join(f"  {name:<14}{text}" for name, text in POLICY_MEANINGS.items() if name != "ppo")}
+  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 PARSER = {
-    "help": "train a policy, or run a baseline on the same path",
     "description": "Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train "
     "heuristic`).",
     "usage": "morphogen train [ppo|heuristic] [flags]",
@@ -55,7 +57,13 @@ PARSER = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
-    output = arguments.add_settings(arguments.add_policy(parser))
+    parser.add_argument(
+        "who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo"
+    )
+    parser.add_argument(
+        "--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below"
+    )
+    output = setting_flags.add_settings(parser)
     output.add_argument(
         "--out",
         metavar="DIR",
@@ -85,7 +93,7 @@ def add_output(parser: argparse._ArgumentGroup) -> None:
 
 def run(args: Namespace) -> int | None:
     """Check everything, then train."""
-    spec = resolve(arguments.spec_from_args(args))
+    spec = resolve(setting_flags.spec_from_args(args, overrides=choose_policy(args)))
     if args.print_config:
         sys.stdout.write(dump_config(spec))
         return None
@@ -122,6 +130,19 @@ def run(args: Namespace) -> int | None:
             )
 
     return run_training(args, spec, start)
+
+
+def choose_policy(args: Namespace) -> Settings:
+    """Return the setting of the policy that a command line names, if it names one."""
+    if args.policy is None:
+        return {"policy_name": args.who} if args.named else {}
+    if args.who != "heuristic":
+        raise ConfigError(
+            "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and "
+            f"{format_value(args.policy)}"
+        )
+    check_flag("--policy", args.policy, OneOf(POLICIES, SCHEDULE_FILE))
+    return {"policy_name": args.policy}
 
 
 def _print_advice(spec: RunSpec) -> None:

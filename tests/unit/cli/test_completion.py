@@ -13,11 +13,7 @@ WORDS = [
     ("morphogen train heu", "heuristic"),
     ("morphogen train --pres", "--preset"),
     ("morphogen train --preset sm", "smoke"),
-    ("morphogen train --preset smoke --reward de", "delta"),
-    ("morphogen train --logger csv te", "tensorboard"),
     ("morphogen train heuristic --policy ger", "germinate_one"),
-    ("morphogen train --compile de", "default"),
-    ("morphogen evaluate run --split t", "test"),
     ("morphogen data digits_i", "digits_impaired"),
     ("morphogen config ppo.cl", "ppo.clip"),
     ("morphogen train --config my", "my.json"),
@@ -61,11 +57,3 @@ def test_without_shtab_the_extra_is_named(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main.main(["completion", "bash"]) == 2
     assert "pip install 'morphogen[completion]'" in capsys.readouterr().err
-
-
-def test_an_unknown_shell_is_refused_with_the_name_that_is_meant(capsys):
-    assert main.main(["completion", "bsh"]) == 2
-    assert (
-        'expected one of bash, zsh, fish, tcsh, got "bsh" (did you mean bash?)'
-        in capsys.readouterr().err
-    )

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.small_runs import tiny, tiny_setup
+from support.small_runs import events_by_round, tiny, tiny_setup
 
-from morphogen.cli.probe import events_by_round
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer

@@ -8,11 +8,10 @@ from io import StringIO
 import pytest
 import torch
 from support.extras import has_extra
-from support.small_runs import live, tiny, world_of
+from support.small_runs import events_by_round, live, tiny, world_of
 from torch._dynamo.utils import counters
 
 from bench.harness.bench_scenes import build_scene
-from morphogen.cli.probe import events_by_round
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec

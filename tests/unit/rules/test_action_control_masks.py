@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import noise, observation, tables
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.cli import arguments, main
+from morphogen.cli import main, setting_flags
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
@@ -241,9 +241,8 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
         "--set",
         'blueprints=["norm", "depthwise"]',
     ]
-    spec = resolve(
-        arguments.spec_from_args(main.parse_args(["train", "--preset", "smoke", *words], "0"))
-    )
+    args = main.parse_args(["train", "--preset", "smoke", *words], "0")
+    spec = resolve(setting_flags.spec_from_args(args))
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
     masks = action_masks(make_slots([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]

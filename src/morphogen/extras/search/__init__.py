@@ -17,3 +17,10 @@ for the command line.  Searches play training instances, or siblings of held-out
 worlds in which an arm is judged.
 `tune` loads no torch until it searches; all other modules load it.
 """
+
+from morphogen.cli.command_table import Command
+
+COMMAND = Command(
+    "search the best fixed schedule or the best rules, a baseline for what a policy learns",
+    "morphogen.extras.search.tune",
+)

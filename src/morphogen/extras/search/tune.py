@@ -7,14 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, setting_flags
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.spec import resolve
 from morphogen.log import run_directory
 from morphogen.log.events import tidy
 
 PARSER = {
-    "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
     "description": "Play many candidates on training instances, more often where they do well, and "
     "write the best one, an arm of `morphogen evaluate`. Of families open and static it is a "
     "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the "
@@ -34,8 +33,7 @@ FAMILIES = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `tune`."""
-    parser.set_defaults(who="ppo", policy=None)
-    rest = arguments.add_settings(parser)
+    rest = setting_flags.add_settings(parser)
     rest.add_argument(
         "--out",
         metavar="FILE",
@@ -64,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int | None:
     """Search, write the files, print the result."""
-    spec = resolve(arguments.spec_from_args(args))
+    spec = resolve(setting_flags.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
     worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)
     paths = {"--out": args.out}

@@ -4,8 +4,7 @@ It is a reader of the log: it reads `config.json` and `events.jsonl` of a run di
 else.  The run does not notice it, so it may start before the first round, stop and start again, on
 any machine that sees these files.
 
-    command         the command, registered by the entry point `watch` of the group
-                    `morphogen.commands`
+    command         the command
     rounds_table    rounds of a run -> a table of `rich`, and the loop that draws it again when the
                     log grows
 
@@ -17,7 +16,13 @@ run; `--once` prints the table as it is now.
 Errors: a path that is no run directory, or a run without a log (`telemetry.level` off), is a
 ConfigError, exit code 2; a damaged log is a DataError, exit code 3.
 
-Plugs in at: the group of entry points `morphogen.commands`, whose values are modules with `PARSER`,
-`add_arguments` and `run`, like the modules of `morphogen.cli`.  Uses `log.run_log` and
-`log.console`. Loads no torch.
+Plugs in at: the group of entry points `morphogen.commands`, whose values are a `Command` of
+`cli.command_table`.  Uses `log.run_log` and `log.console`.  Loads no torch.
 """
+
+from morphogen.cli.command_table import Command
+
+COMMAND = Command(
+    "follow a running run in the terminal",
+    "morphogen.extras.watch.command",
+)

@@ -8,7 +8,6 @@ from importlib import import_module
 from morphogen.cli import arguments, process, streams
 
 PARSER = {
-    "help": "follow a running run in the terminal",
     "description": "Follow a run in the terminal: a row per round with accuracy, value, seeds "
     "and alarms. The run may have just begun; the table ends with the run, or with Ctrl-C, which "
     "does not affect the run.",

@@ -1,0 +1,40 @@
+"""Commands by name: the line of each in the help, and the module that runs it."""
+
+from importlib import metadata
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command, as packages offer it at the entry points `morphogen.commands`.
+
+    The module is imported when the command is used.  It has `PARSER`, the other texts of its help,
+    `add_arguments(parser)`, and `run(args)`, which returns an exit code or None.
+    """
+
+    help: str
+    module: str
+
+
+COMMANDS: dict[str, Command] = {
+    name: Command(text, f"morphogen.cli.{name}")
+    for name, text in {
+        "train": "train a policy, or run a baseline on the same path",
+        "resume": "resume a run that was stopped or killed, or add rounds",
+        "rewards": "list the reward rules and compare what they pay",
+        "data": "list the tasks, what each asks, and whether its data is there",
+        "config": "explain settings: meaning, allowed values, default, value",
+        "report": "draw runs: one HTML page with every picture, and their numbers as CSV",
+        "inspect": "print what a run directory or a checkpoint holds",
+        "evaluate": "play a trained policy against others on the same held-out instances",
+        "compare": "compare runs, presets or reward rules on the same seeds and instances",
+        "completion": "print a script that completes commands and names in a shell",
+    }.items()
+}
+
+
+def list_commands() -> dict[str, Command]:
+    """Return the commands of this package, then those of extras and other packages."""
+    offered = {
+        point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")
+    }
+    return COMMANDS | offered | COMMANDS  # no package replaces a command

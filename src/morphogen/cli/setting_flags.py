@@ -1,0 +1,103 @@
+"""Flags of the command line, taken from the fields of the config, and the settings that they
+make.
+"""
+
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from morphogen.cli import arguments
+from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
+from morphogen.config.fields import GROUPS, Names, Settings, merge_settings
+from morphogen.config.files import read_text
+from morphogen.config.reference import Setting, list_settings
+from morphogen.config.spec import RunSpec
+from morphogen.config.task import DEFAULT_PRESET
+from morphogen.errors import ConfigError
+
+FLAGS: tuple[Setting, ...] = tuple(setting for setting in list_settings() if setting.flag)
+
+
+def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
+    """Add flags and files that make a config; return the group for further flags."""
+    add_flags(parser, FLAGS)
+    rest = parser.add_argument_group("settings and output")
+    rest.add_argument(
+        "--config",
+        metavar="FILE",
+        type=arguments.parse_path,
+        help="JSON file with settings, as config.json of a run",
+    )
+    rest.add_argument("--set", **arguments.SET)
+    return rest
+
+
+def add_flags(parser: ArgumentParser, settings: Sequence[Setting]) -> None:
+    """Add the flags of settings in their groups."""
+    for title in GROUPS:
+        members = [setting for setting in settings if setting.group == title]
+        group = parser.add_argument_group(title) if members else parser
+        for setting in members:
+            options = _value_options(setting.field)
+            group.add_argument(
+                setting.flag, dest=setting.path, help=setting.field.description, **options
+            )
+
+
+def _value_options(field: FieldInfo) -> dict[str, Any]:
+    if field.annotation is bool:
+        return {"action": "store_const", "const": not field.default}
+    options: dict[str, Any] = {"metavar": field.json_schema_extra["value"]}
+    names = next((mark for mark in field.metadata if isinstance(mark, Names)), None)
+    kinds = get_args(field.annotation) or (field.annotation,)
+    if names is not None and names.most is None:
+        options["nargs"] = "+"
+    elif names is not None:
+        options["type"] = lambda text: text.split(",")
+    elif getattr(kinds[0], "__origin__", kinds[0]) in (int, float):
+        options["type"] = arguments.parse_number
+    return options
+
+
+def flag_settings(args: Namespace) -> Settings:
+    """Return the settings of `--set` and of the flags in use."""
+    values = vars(args)
+    layers = [
+        nest_setting(setting.path.split("."), values[setting.path])
+        for setting in FLAGS
+        if values.get(setting.path) is not None
+    ]
+    return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
+
+
+def spec_from_args(
+    args: Namespace, *, defaults: Settings | None = None, overrides: Settings | None = None
+) -> RunSpec:
+    """Return the spec of a command line: defaults < preset < file < `defaults` < flags <
+    `overrides`.
+    """
+    flags = merge_settings(flag_settings(args), overrides or {})
+    settings, faults = _read_config(args.config) if args.config else ({}, [])
+    bare = args.config is None and "preset" not in flags and "task" not in flags
+    base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
+    return build_spec(base, settings, defaults or {}, flags, faults=faults)
+
+
+def _read_config(path: Path) -> tuple[Settings, list[str]]:
+    """Return the settings of a config file and its faults.  Raises ConfigError for an unreadable
+    file.
+    """
+    try:
+        return parse_settings(read_text(path))
+    except OSError as error:
+        raise ConfigError(
+            f"--config: expected a readable file, got {path}: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config: expected UTF-8 text, got {path}") from None
+    except ConfigError as error:
+        raise ConfigError(f"--config: {path}: {error}") from None

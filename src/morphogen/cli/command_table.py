@@ -33,7 +33,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def list_commands() -> dict[str, Command]:
-    """Return the commands of this package, then those of extras and other packages."""
+    """Return the commands of this package, then of extras and other packages."""
     offered = {
         point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")
     }

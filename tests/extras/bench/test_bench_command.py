@@ -96,10 +96,10 @@ def test_a_grid_measures_each_point_in_a_process_and_keeps_the_points_before_a_f
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     words = ["--preset", "tiny", "--rounds", "2", "--envs", "2", "--episode-length", "2"]
-    grid = ["--grid", "seed=0,1", "data.dir=null", "data.batch=4,50000"]  # too many for the digits
+    grid = ["--grid", "data.val_samples=8,301"]  # the digits have 300
     assert main.main(["bench", *words, *grid, "--json", "found.json"]) == 2
     shown = capsys.readouterr()
-    label = "seed=0,data.dir=null,data.batch=4"
+    label = "data.val_samples=8"
     assert shown.err.startswith(f"{label}: ")
     assert "record_read" in shown.out
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]

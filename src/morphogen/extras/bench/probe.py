@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -44,7 +44,7 @@ def measure(spec: RunSpec) -> dict[str, Any]:
         events.setdefault(event.name, []).append(event.data)
     return {
         "machine": machine_facts(device=device_name(device), threads=torch.get_num_threads()),
-        "checksum": statistics.fmean(rounds[-1].env_reward),
+        "checksum": statistics.fmean(cast("tuple[float, ...]", rounds[-1].env_reward)),
         "numbers": read_numbers(events),
         "shares": phase_shares([profile.phases for profile in events.get("PhaseProfile", [])[1:]]),
     }

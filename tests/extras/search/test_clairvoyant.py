@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from support.extras import needs_extra
 from support.small_runs import context_of, tiny, tiny_setup
 
 import morphogen as mg
 from morphogen.config.task import TASKS
 from morphogen.evaluation.arms import PlayContext, open_arms
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.extras.search.candidates import (
     RESTING_EPOCHS,
     GrowthStep,
@@ -23,6 +23,7 @@ from morphogen.extras.search.clairvoyant import lay_plan, regime_starts, search_
 from morphogen.extras.search.instance_sets import score_pairs, training_instances
 from morphogen.vocab.blueprint import Blueprint
 
+RegimeSpec = pytest.importorskip("morphogen.extras.regimes.regime_spec").RegimeSpec
 LIFE = mg.LifecycleSpec(
     min_training_epochs=1,
     min_prune_age=1,
@@ -130,6 +131,7 @@ def test_the_arm_is_played_on_held_out_instances_beside_others():
     ]
 
 
+@needs_extra("whitebox")
 @pytest.mark.parametrize("epochs", [8, 3])
 def test_worlds_of_one_regime_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):
     env = mg.make("whitebox", envs=32, seed=0, episode_length=epochs, instances="held-out")

@@ -4,10 +4,10 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from bench.studies import regimes
 from morphogen.data.image_view import View
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 
+regimes = pytest.importorskip("bench.studies.regimes")
+RegimeSpec = regimes.RegimeSpec
 QUICK = mg.LifecycleSpec(
     min_training_epochs=1,
     min_prune_age=1,

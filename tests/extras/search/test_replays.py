@@ -83,7 +83,7 @@ def test_static_networks_have_the_parameters_of_what_was_grown():
 )
 def test_an_arm_with_another_argument_is_refused(name, expected):
     with pytest.raises(mg.ConfigError, match=f"arms: expected {expected}"):
-        open_arms([name], mg.make("whitebox", envs=2).setup)
+        open_arms([name], mg.make("tiny", envs=2).setup)
 
 
 def test_a_host_without_a_width_is_refused():

@@ -125,7 +125,7 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
         "; ".join(growth.label for growth in candidate) or "nothing"
         for candidate in found.portfolio
     ]
-    assert "depthwise in r0c1 from epoch 3" in found.lines()[0]
+    assert "depthwise in r0c1 from epoch 3" in str(found.numbers()["best"])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from morphogen.extras.search.threshold_search import (
     search_thresholds,
 )
 
+pytest.importorskip("morphogen.extras.whitebox")
 SPEC = mg.resolve(mg.RunSpec(task="whitebox", envs=16))
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.extras import needs_extra
 from support.subprocess_env import OURS
 
 from morphogen.cli import main
@@ -80,6 +81,7 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@needs_extra("whitebox")
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
 def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):

@@ -4,7 +4,6 @@ shown.
 Found in sibling worlds, which share the regimes, and judged in another, to avoid selection bias.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -17,9 +16,9 @@ import torch
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instance_process import find_process
-from morphogen.env.episodes import Array
+from morphogen.env.episodes import Array, EpisodeTraces
 from morphogen.evaluation.arms import PlayContext, without_argument
-from morphogen.evaluation.play import ArmResult, build_result
+from morphogen.evaluation.play import ArmResult
 from morphogen.extras.search.candidates import (
     RESTING_EPOCHS,
     Candidate,
@@ -35,6 +34,7 @@ from morphogen.extras.search.instance_sets import (
     held_out_instance_sets,
     play_schedules,
     score_pairs,
+    traces_arm,
 )
 from morphogen.vocab.blueprint import Blueprint
 
@@ -120,15 +120,8 @@ class _Trials:
         if not pairs:
             return
         places = torch.tensor([i for i, _ in pairs], dtype=torch.int64, device="cpu")
-        distinct = dict.fromkeys(candidate for _, candidate in pairs)
-        built = {
-            candidate: build_schedule(candidate, self.context.setup.spec) for candidate in distinct
-        }
-        where = f"{len(worlds)} worlds" if len(worlds) > 1 else "1 world"
-        self.context.report(
-            f"{title}: {len(pairs):,} schedules of {len(wanted)} instances in {where}"
-        )
-        schedules = [built[candidate] for _, candidate in pairs]
+        self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances")
+        schedules = [build_schedule(candidate, self.context.setup.spec) for _, candidate in pairs]
         chosen = self.instances.choose(places)
         values = score_pairs(self.context, schedules, chosen, worlds=worlds, rows=self.rows)
         for (i, candidate), found in zip(pairs, values.T.tolist(), strict=True):
@@ -217,21 +210,16 @@ def _near(
     return [*neighbours(candidates, spec), *swapped, *moved]
 
 
-def play_clairvoyant_arm(
+def play_clairvoyant(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
-) -> ArmResult:
+) -> EpisodeTraces:
     """Play the best schedule along the regimes of each instance."""
-    del results
-    began = time.perf_counter()
     spec = context.setup.spec
     schedules: list[Schedule] = []
     for instances in held_out_instance_sets(spec, episodes):
         found = search_along_regimes(context, instances)
         schedules += [build_schedule(candidate, spec) for candidate in found.picks]
-    traces = play_schedules(context, schedules)
-    return build_result(
-        context.setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began
-    )
+    return play_schedules(context, schedules)
 
 
-build_clairvoyant = without_argument(CLAIRVOYANT, play_clairvoyant_arm)
+build_clairvoyant = without_argument(CLAIRVOYANT, traces_arm(CLAIRVOYANT, play_clairvoyant))

@@ -1,6 +1,7 @@
 """Instances that schedules play: groups of an evaluation, and many schedules in one world."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,10 @@ from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.setup import Setup
-from morphogen.evaluation.arms import PlayContext
+from morphogen.evaluation.arms import ArmPlayer, PlayContext
+from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.log.round_summary import running_value
+from morphogen.policy.policy import Policy
 from morphogen.state import rng
 from morphogen.state.env import EnvState
 
@@ -67,19 +70,13 @@ def held_out_instance_sets(spec: RunSpec, episodes: int) -> list[InstanceSet]:
     ]
 
 
-def reset_to(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
-    """Start an episode as an evaluation does."""
-    del places
-    return env.reset(episode)
-
-
 def play_held_out(
     context: PlayContext,
     episodes: int,
     control: BuildControl,
     *,
     chosen: Array | None = None,
-    start: StartEpisode = reset_to,
+    start: StartEpisode = lambda env, episode, _: env.reset(episode),
 ) -> EpisodeTraces:
     """Play held-out episodes in the groups of an evaluation, a part in each process.
 
@@ -89,9 +86,7 @@ def play_held_out(
         chosen: ascending places of the episodes to play, int [m]; None: all of them.
         start: starts the episodes of a group.
     """
-    places = torch.arange(episodes, device="cpu")
-    if chosen is not None:
-        places = torch.as_tensor(chosen, device="cpu")
+    places = torch.as_tensor(np.arange(episodes) if chosen is None else chosen, device="cpu")
     parts: list[TensorDict] = []
     counts: list[int] = []
     first = 0
@@ -166,36 +161,67 @@ def score_pairs(
     """
     actions = [[(step.action, step.epoch) for step in schedule.steps] for schedule in schedules]
     order = sorted(range(len(schedules)), key=actions.__getitem__)
-    groups = torch.tensor(order, dtype=torch.int64, device="cpu").split(rows)
     values = np.empty((len(worlds), len(schedules)))
     for row, sibling in zip(values, worlds, strict=True):
-        parts = [
-            _score_group(context, group, schedules, instances, sibling=sibling) for group in groups
-        ]
-        row[order] = np.concatenate(parts)
+        for group in torch.tensor(order, dtype=torch.int64, device="cpu").split(rows):
+            row[group.numpy()] = play_values(
+                context,
+                instances.choose(group),
+                worlds=(sibling,),
+                control=_pick_control(schedules, group, context.setup),
+            )
     return values
 
 
-def _score_group(
+def _pick_control(schedules: Sequence[Schedule], group: Tensor, setup: Setup) -> BuildControl:
+    """Return a function that gives places in a group, int64 [m], their schedules."""
+    return lambda places: build_schedules_control(
+        [schedules[i] for i in group[places].tolist()], setup
+    )
+
+
+def play_values(
     context: PlayContext,
-    group: Tensor,
-    schedules: Sequence[Schedule],
     instances: InstanceSet,
     *,
-    sibling: int,
+    worlds: Sequence[int],
+    control: BuildControl = lambda _: None,
+    policy: Policy | None = None,
 ) -> Array:
-    """Network values of the pairs of a group, int64 [m], which run together: float [m]."""
-    places = group[context.setup.exchange.places(len(group))]
-    tasks = instances.tasks[places]
+    """Network values of instances in siblings of their worlds, which run together, a part in each
+    process.
+
+    Returns: float [len(worlds) * n], the instances in one world after the other.
+    """
+    setup = context.setup
+    tasks = instances.tasks.repeat(len(worlds), 1)
+    keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
+    own = setup.exchange.places(len(tasks))
     env = open_environment(
-        context.setup,
-        envs=rng.sibling_keys(tasks, sibling),
-        tasks=tasks,
+        setup,
+        envs=keys[own],
+        tasks=tasks[own],
         split=instances.split,
-        control=build_schedules_control([schedules[i] for i in places.tolist()], context.setup),
+        control=control(own),
         transfers=context.transfers,
     )
     with env, torch.no_grad():
-        played = [run_episodes(env, *env.reset(instances.episode))]
-    traces = fetch_all_traces(context.setup.exchange, context.transfers, played, [len(group)])
-    return running_value(traces.network_value, context.setup.task.objective)[-1]
+        played = [run_episodes(env, *env.reset(instances.episode), policy)]
+    traces = fetch_all_traces(setup.exchange, context.transfers, played, [len(tasks)])
+    return running_value(traces.network_value, setup.task.objective)[-1]
+
+
+def traces_arm(
+    name: str, play: Callable[[PlayContext, int, Mapping[str, ArmResult]], EpisodeTraces]
+) -> ArmPlayer:
+    """Return the player of an arm that plays episodes, with their result and its time."""
+
+    def play_traces(
+        context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+    ) -> ArmResult:
+        began = time.perf_counter()
+        traces = play(context, episodes, results)
+        seconds = time.perf_counter() - began
+        return build_result(context.setup, traces, name=name, seconds=seconds)
+
+    return play_traces

@@ -1,7 +1,6 @@
 """Oracle: for each instance the best schedule of a portfolio, found in siblings of its world."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +10,12 @@ from morphogen.env.episodes import Array, EpisodeTraces
 from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
-from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.extras.search.candidates import build_schedule
 from morphogen.extras.search.instance_sets import (
     held_out_instance_sets,
     play_schedules,
     score_schedules,
+    traces_arm,
 )
 from morphogen.extras.search.successive_halving import read_portfolio
 from morphogen.vocab.paths import expand_path
@@ -60,14 +59,9 @@ def build_oracle(argument: str, setup: Setup) -> ArmPlayer:
     if not argument:
         raise ConfigError("arms: expected oracle:FILE, got oracle")
     portfolio = read_portfolio(expand_path(argument), setup.spec)
-
-    def play_oracle_arm(
-        context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
-    ) -> ArmResult:
-        del results
-        began = time.perf_counter()
-        found = play_hindsight_oracle(context, portfolio, episodes=episodes)
-        seconds = time.perf_counter() - began
-        return build_result(context.setup, found.traces, name=f"oracle:{argument}", seconds=seconds)
-
-    return play_oracle_arm
+    return traces_arm(
+        f"oracle:{argument}",
+        lambda context, episodes, _: (
+            play_hindsight_oracle(context, portfolio, episodes=episodes).traces
+        ),
+    )

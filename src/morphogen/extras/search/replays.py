@@ -1,6 +1,5 @@
 """Replays of a policy: its actions again, or networks of the size that it grew, from scratch."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
@@ -21,11 +20,12 @@ from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, without_argument
-from morphogen.evaluation.play import ArmResult, build_result
+from morphogen.evaluation.play import ArmResult
 from morphogen.extras.search.instance_sets import (
     BuildControl,
     held_out_instance_sets,
     play_held_out,
+    traces_arm,
 )
 from morphogen.hosts.net import networks_of
 from morphogen.log.round_summary import running_value
@@ -36,7 +36,6 @@ SCHEDULE = "schedule"
 STATIC = "static"
 STATIC_COST = "static-cost"
 STATIC_PARAMS = "static-params"
-REPLAYS = (SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS)
 MAX_TIMES_WIDTH = 16  # widest host that is considered, in widths of the host of the run
 
 
@@ -51,11 +50,10 @@ def never_grow(setup: Setup) -> BuildControl:
     return lambda places: control
 
 
-def play_schedule_arm(
+def repeat_actions(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
-) -> ArmResult:
+) -> EpisodeTraces:
     """Repeat the actions of the first arm in its worlds: the same episodes, bit for bit."""
-    began = time.perf_counter()
     action = first_result(results).traces.action  # [T, n, 8]
 
     def control(places: Tensor) -> PerEnvControl:
@@ -65,38 +63,31 @@ def play_schedule_arm(
         present[-1] = False
         return PerEnvControl(table, present)
 
-    traces = play_held_out(context, episodes, control)
-    return build_result(context.setup, traces, name=SCHEDULE, seconds=time.perf_counter() - began)
+    return play_held_out(context, episodes, control)
 
 
-def play_static_params_arm(
+def train_wider_hosts(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
-) -> ArmResult:
+) -> EpisodeTraces:
     """Train hosts without seeds, widened to the nearest size of the networks of the first arm.
 
     Raises: ConfigError for a host without a width.
     """
-    began = time.perf_counter()
     spec = context.setup.spec
     widths = nearest_widths(context, first_result(results).traces.fossil_params)
-    rows: dict[str, Array] = {}
+    parts: list[EpisodeTraces] = []
     for width in np.unique(widths).tolist():
-        wider = replace(
-            context, setup=build_setup(replace(spec, host=replace(spec.host, width=width)))
-        )
+        setup = build_setup(replace(spec, host=replace(spec.host, width=width)))
         chosen = np.flatnonzero(widths == width)
-        traces = play_held_out(wider, episodes, never_grow(wider.setup), chosen=chosen)
-        for field in fields(traces):
-            column = np.moveaxis(getattr(traces, field.name), int(field.name in EPOCH_TRACES), 0)
-            rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[
-                chosen
-            ] = column
-    joined = EpisodeTraces(
-        **{name: np.moveaxis(array, 0, int(name in EPOCH_TRACES)) for name, array in rows.items()}
-    )
-    return build_result(
-        context.setup, joined, name=STATIC_PARAMS, seconds=time.perf_counter() - began
-    )
+        wider = replace(context, setup=setup)
+        parts.append(play_held_out(wider, episodes, never_grow(setup), chosen=chosen))
+    order = np.argsort(np.argsort(widths, kind="stable"))
+    columns: dict[str, Array] = {}
+    for field in fields(EpisodeTraces):
+        axis = int(field.name in EPOCH_TRACES)
+        joined = np.concatenate([getattr(part, field.name) for part in parts], axis)
+        columns[field.name] = joined.take(order, axis)
+    return EpisodeTraces(**columns)
 
 
 def nearest_widths(context: PlayContext, params: Array) -> Array:
@@ -143,17 +134,17 @@ def _host_of_width(spec: RunSpec, width: int) -> Host | None:
         return None
 
 
-def play_static_arm(
+def train_grown_networks(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
-) -> ArmResult:
+) -> EpisodeTraces:
     """Train the final networks of the first arm from scratch, for as many minibatches."""
-    del episodes
-    began = time.perf_counter()
     grown = first_result(results).traces
-    traces = train_static_baseline(
+    return train_static_baseline(
         context, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm
     )
-    return build_result(context.setup, traces, name=STATIC, seconds=time.perf_counter() - began)
+
+
+play_static_arm = traces_arm(STATIC, train_grown_networks)
 
 
 def play_static_cost_arm(
@@ -220,7 +211,7 @@ def start_with_fossils(
     return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
 
 
-build_schedule_arm = without_argument(SCHEDULE, play_schedule_arm)
+build_schedule_arm = without_argument(SCHEDULE, traces_arm(SCHEDULE, repeat_actions))
 build_static = without_argument(STATIC, play_static_arm)
 build_static_cost = without_argument(STATIC_COST, play_static_cost_arm)
-build_static_params = without_argument(STATIC_PARAMS, play_static_params_arm)
+build_static_params = without_argument(STATIC_PARAMS, traces_arm(STATIC_PARAMS, train_wider_hosts))

@@ -86,7 +86,7 @@ class ScheduleResult:
         return {"the portfolio, on the training instances it was chosen on": rows}
 
     def numbers(self) -> dict[str, object]:
-        """Return the result in numbers, by the words of `lines`."""
+        """Return the result, by name."""
         return {
             "best": _label(self.best),
             "value": self.best_mean,
@@ -96,16 +96,6 @@ class ScheduleResult:
             "worlds": self.worlds,
             "schedules": self.candidate_count,
         }
-
-    def lines(self) -> list[str]:
-        """Return the result in words."""
-        return [
-            f"the best of {self.candidate_count} schedules grows {_label(self.best)}",
-            f"value {self.best_mean:.4f}, and {self.idle_mean:.4f} without growing: "
-            f"mean over {self.instances} training instances, {self.worlds} worlds each",
-            f"the best of the portfolio for each instance: {self.portfolio_values[-1]:.4f}, "
-            "judged where it was not picked",
-        ]
 
 
 def _label(candidate: Candidate) -> str:

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from morphogen.config import files
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.device.transfers import Transfers
-from morphogen.env.environment import open_environment
-from morphogen.env.episodes import Array, fetch_all_traces, run_episodes
+from morphogen.env.episodes import Array
 from morphogen.env.setup import build_setup
 from morphogen.evaluation.arms import PlayContext, Report
-from morphogen.extras.search.instance_sets import InstanceSet, training_instances
-from morphogen.log.round_summary import running_value
+from morphogen.extras.search.instance_sets import (
+    InstanceSet,
+    play_values,
+    training_instances,
+)
 from morphogen.policy.heuristic import build_heuristic
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state import rng
@@ -66,7 +67,7 @@ class ThresholdResult:
         return {}
 
     def numbers(self) -> dict[str, object]:
-        """Return the result in numbers, by the words of `lines`."""
+        """Return the result, by name."""
         return {
             "best": to_settings(self.best),
             "value": self.mean,
@@ -75,16 +76,6 @@ class ThresholdResult:
             "episodes": self.episodes,
             "sets of thresholds": self.candidates,
         }
-
-    def lines(self) -> list[str]:
-        """Return the result in words."""
-        thresholds = ", ".join(f"{name} {value}" for name, value in to_settings(self.best).items())
-        return [
-            f"the best of {self.candidates} sets of thresholds: {thresholds}",
-            f"value {self.mean:.4f}: mean over {self.instances} training instances, "
-            f"{self.worlds} worlds each; {self.episodes:,} episodes played "
-            f"(a run plays {self.spec.rounds * self.spec.envs:,})",
-        ]
 
 
 def search_thresholds(
@@ -130,23 +121,7 @@ def score_thresholds(
     """Value of the rules on instances, in siblings of their worlds: float [len(worlds), n]."""
     setup = context.setup
     policy = build_heuristic(replace(setup.spec, heuristic=thresholds), setup.limits)
-    tasks = instances.tasks.repeat(len(worlds), 1)
-    keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
-    own = setup.exchange.places(len(tasks))
-    env = open_environment(
-        setup,
-        envs=keys[own],
-        tasks=tasks[own],
-        split=instances.split,
-        control=None,
-        transfers=context.transfers,
-    )
-    with env, torch.no_grad():
-        played = [
-            run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))
-        ]
-    traces = fetch_all_traces(setup.exchange, context.transfers, played, [len(tasks)])
-    values = running_value(traces.network_value, setup.task.objective)[-1]
+    values = play_values(context, instances, worlds=worlds, policy=policy)
     return np.reshape(values, (len(worlds), len(instances.tasks)))
 
 

@@ -99,14 +99,12 @@ def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
     """Write the files of a result, print its tables and its summary."""
     result.write(paths)
     names = [str(path) for path in paths]
+    content = {**result.numbers(), "files": names}
     tables = result.tables()
     if as_json:
-        content = {**result.numbers(), "files": names}
-        if tables:
-            content["tables"] = tables
-        process.print_json(tidy(content))
+        process.print_json(tidy({**content, "tables": tables}))
         return
     process.print_tables(tables.items())
-    print(
-        *result.lines(), f"{'file' if len(names) == 1 else 'files'}: {', '.join(names)}", sep="\n"
-    )
+    content["files"] = ", ".join(names)
+    for name, value in content.items():
+        print(f"{name}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}")

@@ -33,6 +33,9 @@ class TransformerSpec(Host):
         (92640, ['r0c0', 'r0c1', 'r0c2'])
     """
 
+    computed_by = _NETWORKS
+    blueprints = tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS)
+    causal = True
     vocabulary: int = field()
     """Tokens."""
     width: int = field()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -50,13 +53,10 @@ class TransformerSpec(Host):
     """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees
     all.
     """
-    computed_by: str = field(default=_NETWORKS, init=False, repr=False, compare=False)
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
-    blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
     isolates: bool = field(init=False, repr=False, compare=False)
-    causal: bool = field(init=False, repr=False, compare=False)
     chunk: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -91,9 +91,7 @@ class TransformerSpec(Host):
             "classes": self.vocabulary,
             "input_shape": (self.block,),
             "all_slots": tuple(places),
-            "blueprints": tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS),
             "isolates": False,
-            "causal": True,
             "chunk": max(1, _TOKENS // self.block),
         }
         for name, value in derived.items():

@@ -15,25 +15,10 @@ from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.standardise import standardise
 from morphogen.kernels.sums import spread
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import SlotSpec
 
 HEADS = 4  # of attention
 Delta = Callable[[Leaves, Tensor], Tensor]  # parameters [R, *shape], x [R, B, n, d] -> like x
-
-
-def token_param_count(blueprint: Blueprint, channels: int) -> int:
-    """Parameters of a transformer blueprint at a slot with `channels` channels (closed form)."""
-    d = channels
-    return {
-        Blueprint.ATTENTION: 4 * d * d + 4 * d,
-        Blueprint.NORM: 2 * d + 1,
-        Blueprint.LORA: 16 * d,
-        Blueprint.LORA_LARGE: 64 * d,
-        Blueprint.MLP_SMALL: 4 * d * d + 3 * d,
-        Blueprint.MLP: 8 * d * d + 5 * d,
-        Blueprint.FLEX_ATTENTION: 4 * d * d + 4 * d,
-    }.get(blueprint, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +36,6 @@ class TokenBlueprint(SeedModule):
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
         """Return the deltas of R seeds.  x [B, n, R, d] -> like x."""
         return sequences.rows_innermost(self.compute(params, sequences.rows_outermost(x)))
-
-    def params(self, channels: int) -> int:
-        """Parameters of one seed, in closed form."""
-        return token_param_count(Blueprint[self.name.upper()], channels)
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample, all its tokens."""

@@ -98,10 +98,6 @@ def read_stories(path: Path) -> TokenText:
         if not size:
             raise DataError(f"{path}: expected {_STORIES}, got an empty file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise DataError(
-                    f"{path}: expected a text in UTF-8, got one in UTF-16: save it as UTF-8"
-                )
             bounds = np.frombuffer(_find_stories(content), dtype=np.int64).reshape(-1, 2)
     return _build_text(path, _map_file(path, np.uint8), bounds)
 

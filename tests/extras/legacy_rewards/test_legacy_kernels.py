@@ -105,20 +105,6 @@ def test_every_number_is_finite_whatever_the_constants(name, row, spec):
         assert all(value.isfinite().all() for value in part.values())
 
 
-@every_kernel
-@given(one=fields_of_a_row(), other=fields_of_a_row())
-def test_a_row_alone_is_the_row_in_the_batch(name, one, other):
-    pair = [rows_of(**found) for found in (one, other)]
-    both = SlotRows(*(_joined(a, b) for a, b in zip(*pair, strict=True)))
-    for part, alone in zip(pay(name, both), pay(name, pair[0]), strict=True):
-        for key, value in part.items():
-            torch.testing.assert_close(value[:1], alone[key], rtol=0, atol=1e-12)
-
-
-def _joined(a, b):
-    return type(a)(*map(_joined, a, b)) if isinstance(a, tuple) else torch.cat((a, b))
-
-
 # attribution
 
 
@@ -212,18 +198,6 @@ def test_credit_is_discounted_the_more_harm_the_uncommitted_do_together(found, h
     assert none.diagnostics["attribution_discount"] == 1
     assert more.components["attribution"] <= some.components["attribution"]
     assert some.components["synergy"] == 0
-
-
-@given(found=fields_of_a_row(), epoch=st.integers(1, 60), age=st.integers(0, 60))
-def test_the_timing_discount_of_a_row_lies_between_its_floor_and_one(found, epoch, age):
-    paid = pay("shaped", rows_of(**{**found, "epoch": epoch, "age": min(age, epoch)}))
-    assert 0.4 <= paid.diagnostics["timing_discount"] <= 1
-    off = pay(
-        "shaped",
-        rows_of(**{**found, "epoch": epoch, "age": min(age, epoch)}),
-        LegacyRewardSpec(use_timing=False),
-    )
-    assert off.diagnostics["timing_discount"] == 1
 
 
 @given(found=fields_of_a_row(), data=st.data())

@@ -9,13 +9,10 @@ from legacy_rows import SEEDS, few, points
 from morphogen.extras.legacy_rewards import kernels as parts
 from morphogen.extras.legacy_rewards.kernels import RentInputs, rent_and_shock_inputs
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
-from morphogen.rules.counts import seed_params
-from morphogen.testing.builders.scenes import slots_by_stage
-from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
+from morphogen.vocab.stage import Stage
 
 SPEC = LegacyRewardSpec()
 positive = st.floats(1e-6, 1e6)
-COUNTS = tuple(tuple(100 * code for code in range(13)) for _ in range(3))
 
 
 def real(*values: float) -> torch.Tensor:
@@ -58,16 +55,6 @@ def test_the_timing_discount_lies_between_its_floor_and_one_and_never_falls(epoc
     now, later = parts.timing_discount(real(epoch, epoch + 1), spec=spec)
     assert floor - 1e-12 <= now <= later <= 1 + 1e-12
     assert epoch < warmup or now == pytest.approx(1.0)
-
-
-@given(contribution=points, scale=st.floats(0.0, 10.0))
-def test_a_drip_lies_in_its_bounds_and_has_the_sign_of_the_contribution(contribution, scale):
-    paid = parts.drip(
-        real(scale), real(contribution), cap=SPEC.drip_cap, negative_ratio=SPEC.drip_negative_ratio
-    ).item()
-    assert -0.05 - 1e-12 <= paid <= 0.1 + 1e-12
-    assert paid * contribution >= 0
-    assert (paid == 0) == (contribution * scale == 0)
 
 
 @given(x=points)
@@ -131,30 +118,6 @@ def test_a_removal_is_charged_once_and_a_first_activation_never(alpha, params):
     assert gone.effective_seed_params == 0
 
 
-@given(stages=st.lists(st.sampled_from(SEEDS), min_size=3, max_size=3), data=st.data())
-def test_freezing_a_seed_changes_neither_its_rent_nor_its_shock(stages, data):
-    slots = slots_by_stage([stages], blueprint=[[1, 2, 3]], algorithm=[[int(Algorithm.GATE)] * 3])
-    place = data.draw(st.integers(0, 2))
-    frozen = slots.replace(
-        alpha_mode=slots.alpha_mode.index_fill(1, torch.tensor(place), int(AlphaMode.HOLD)),
-        gradient_norm=slots.gradient_norm.index_fill(1, torch.tensor(place), 0.0),
-        gradient_valid=slots.gradient_valid.index_fill(1, torch.tensor(place), False),
-        skip_streak=slots.skip_streak.index_fill(1, torch.tensor(place), 50),
-    )
-    found = []
-    for one in (slots, frozen):
-        params = seed_params(one, COUNTS, (7, 7, 7))
-        before = one.alpha / 2, params
-        host = torch.tensor([5000])
-        found.append(
-            rent_and_shock_inputs(
-                (one.stage, one.alpha, params), before, host_params=host, spec=SPEC
-            )
-        )
-    assert found[0].effective_seed_params == found[1].effective_seed_params
-    assert found[0].alpha_delta_sq_sum == found[1].alpha_delta_sq_sum
-
-
 @given(used=st.floats(0.0, 1e7), more=st.floats(1.0, 1e6), host=st.integers(1, 10**6))
 def test_rent_is_a_cost_that_never_falls_with_growth_and_has_a_cap(used, more, host):
     paid = parts.log_rent(real(used, used + more), torch.tensor([host, host]), spec=SPEC)
@@ -167,15 +130,3 @@ def test_a_shock_is_a_capped_fine_that_anti_gaming_switches_off(change):
     assert -1 <= fine <= 0
     assert fine == pytest.approx(max(-1.0, -0.1958 * change))
     assert parts.alpha_shock(real(change), spec=LegacyRewardSpec(use_anti_gaming=False)) == 0
-
-
-# hindsight
-
-
-@given(boost=points, improvement=points, more=st.floats(0.5, 20.0))
-def test_hindsight_needs_both_and_grows_with_both(boost, improvement, more):
-    got = parts.hindsight_credit(real(boost), real(improvement), weight=0.1).item()
-    assert (got > 0) == (boost > 0 and improvement > 0)
-    assert 0 <= got <= 0.1
-    assert parts.hindsight_credit(real(boost + more), real(improvement), weight=0.1) >= got
-    assert parts.hindsight_credit(real(boost), real(improvement + more), weight=0.1) >= got

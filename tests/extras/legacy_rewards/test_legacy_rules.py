@@ -75,24 +75,7 @@ def one_slot(stage: Stage, op: Op = Op.WAIT, *, places: int = 1, **fields):
     return make_slot_inputs(1, places, **{name: torch.tensor(row) for name, row in wide.items()})
 
 
-def permuted(row, place):
-    slots = row.slots.apply(lambda leaf: leaf[:, place])
-    return row.replace(slots=slots, interaction=row.interaction[:, place][:, :, place])
-
-
 # what holds for every rule
-
-
-@every_rule
-@fewer
-@given(steps=lives(start=GROWN, rollbacks=True))
-def test_components_sum_to_the_reward_and_all_is_finite(name, steps):
-    own = rule(name)
-    rewards, parts, ledger = play_rule(own, steps)
-    assert tuple(parts) == own.components
-    torch.testing.assert_close(sum(parts.values()), rewards, rtol=0, atol=1e-12)
-    assert rewards.isfinite().all()
-    assert all(leaf.isfinite().all() for leaf in ledger.values())
 
 
 @every_rule
@@ -135,36 +118,6 @@ def test_accuracies_that_were_not_measured_are_not_read(name, step, wrong):
     assert got[0].isfinite().all()
     assert torch.equal(got[0], want[0])
     assert all(leaf.isfinite().all() for leaf in got[2].values())
-
-
-@every_rule
-@fewer
-@given(steps=lives(start=GROWN, rollbacks=True), order=st.permutations(range(3)))
-def test_difference_07_permuting_slots_changes_no_reward(name, steps, order):
-    place = torch.tensor(order)
-    moved, parts, ledger = play_rule(rule(name), [permuted(row, place) for row in steps])
-    rewards, wanted, kept = play_rule(rule(name), steps)
-    torch.testing.assert_close(moved, rewards, rtol=0, atol=1e-9)
-    for part, amount in parts.items():
-        torch.testing.assert_close(amount, wanted[part], rtol=0, atol=1e-9)
-    for key, leaf in ledger.items():
-        want = kept[key]
-        want = want if want.dim() == 1 else want[:, place]
-        want = want if want.dim() < 3 else want[:, :, place]
-        torch.testing.assert_close(leaf, want, rtol=0, atol=1e-9)
-
-
-@every_rule
-@fewer
-@given(one=lives(steps=4, rollbacks=True), other=lives(steps=4, start=GROWN, rollbacks=True))
-def test_other_envs_never_matter(name, one, other):
-    pairs = [torch.cat((a, b)) for a, b in zip(one, other, strict=True)]
-    together, _, ledger = play_rule(rule(name), pairs)
-    for place, alone in enumerate((one, other)):
-        rewards, _, kept = play_rule(rule(name), alone)
-        torch.testing.assert_close(together[:, place], rewards[:, 0], rtol=0, atol=1e-12)
-        for key, leaf in kept.items():
-            torch.testing.assert_close(ledger[key][place], leaf[0], rtol=0, atol=1e-12)
 
 
 @every_rule
@@ -222,36 +175,6 @@ def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, st
             assert not carried
         if row.rolled_back:
             assert carried.keys() <= {"reset_acc"}
-
-
-@every_rule
-@fewer
-@given(steps=lives(start=GROWN, rollbacks=True))
-def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name, steps):
-    own, row = (
-        rule(name),
-        steps[0].apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf),
-    )
-    ledger = own.init(1, 3)
-    copies = row.clone(), ledger.clone()
-    reward, parts, after = own(row, ledger)
-    assert_trees_equal(row, copies[0])
-    assert_trees_equal(ledger, copies[1])
-    assert {key: (leaf.shape, leaf.dtype) for key, leaf in after.items()} == {
-        key: (leaf.shape, leaf.dtype) for key, leaf in ledger.items()
-    }
-    assert all(
-        (value.shape, value.dtype) == ((1,), torch.float32) for value in (reward, *parts.values())
-    )
-
-
-@every_rule
-def test_a_rule_never_asks_the_host(name):
-    own = rule(name)
-    row = make_reward_inputs(2, dtype=torch.float32).to("meta")
-    reward, parts, ledger = own(row, own.init(2, 3, "meta"))
-    leaves = (reward, *parts.values(), *ledger.values(), *own.potential(row, ledger))
-    assert {leaf.device.type for leaf in leaves} == {"meta"}
 
 
 @pytest.mark.slow
@@ -422,18 +345,6 @@ def test_a_bonus_is_dripped_as_long_as_the_fossil_helps():
     assert not paid("basic", make_reward_inputs(slots=kept, **now))[2]["drip_scale"].any()
 
 
-@fewer
-@given(steps=lives(steps=5, start=[Stage.HOLDING, Stage.HOLDING], rollbacks=True))
-def test_drip_payments_of_a_step_lie_in_their_bounds_for_each_record(steps):
-    own = rule("basic_plus")
-    ledger = own.init(1, 3)
-    for row in steps:
-        records = (ledger["drip_scale"] > 0).sum().item()
-        _, parts, ledger = own(row, ledger)
-        assert -0.05 * records - 1e-12 <= parts["drip"] <= 0.1 * records + 1e-12
-        assert (ledger["drip_scale"] >= 0).all()
-
-
 # escrow
 
 
@@ -463,20 +374,6 @@ def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
             torch.testing.assert_close(parts["escrow_forfeit"].sum(), -forfeited)
         held = (slots.next_stage >= Stage.GERMINATED) & (slots.next_stage <= Stage.FOSSILIZED)
         assert (after[~held] == 0).all()
-
-
-@fewer
-@given(steps=lives(steps=4, start=[Stage.BLENDING, Stage.HOLDING, Stage.TRAINING], credit=helpful))
-def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(steps):
-    open_end = [*steps[:-1], steps[-1].replace(horizon=torch.zeros_like(steps[-1].horizon))]
-    _, parts, ledger = play_rule(rule("escrow"), open_end)
-    _, ended, _ = play_rule(rule("escrow"), steps)
-    fossils = steps[-1].slots.next_stage == Stage.FOSSILIZED
-    owed = torch.where(fossils, 0.0, ledger["escrow_balance"]).sum()
-    torch.testing.assert_close(
-        ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed
-    )
-    torch.testing.assert_close(ended["attribution"], parts["attribution"])
 
 
 @pytest.mark.parametrize("how", ["rolled_back", "horizon"])
@@ -578,23 +475,6 @@ def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
         scaffold = after
 
 
-@pytest.mark.parametrize("op", [Op.GERMINATE, Op.FOSSILIZE])
-@pytest.mark.parametrize("measured", [True, False])
-def test_a_seed_that_is_kept_or_new_starts_without_the_help_of_the_one_before(op, measured):
-    scaffold = torch.full((1, 2, 2), 3.0, dtype=torch.float64)
-    stage = Stage.DORMANT if op is Op.GERMINATE else Stage.HOLDING
-    rows = [
-        make_reward_inputs(
-            slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured
-        )
-        for o in (op, Op.WAIT)
-    ]
-    begun, waited = (next_scaffold(scaffold, row, gamma=GAMMA) for row in rows)
-    assert (waited > 0).all()
-    assert (begun[:, :, 0] == 0).all()
-    assert torch.equal(begun[:, :, 1], waited[:, :, 1])
-
-
 # whole runs
 
 
@@ -616,8 +496,3 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         state,
     )
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
-
-
-def test_every_legacy_rule_is_in_the_table():
-    assert set(NAMES) == {"shaped", "escrow", "simplified", "basic", "basic_plus"}
-    assert set(NAMES) <= RULES.keys()

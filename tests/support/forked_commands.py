@@ -29,20 +29,30 @@ class Ended(NamedTuple):
 
 
 def start_command(
-    folder: Path, words: Sequence[str], streams: Sequence[Path | str | None] = 3 * (os.devnull,)
+    folder: Path,
+    words: Sequence[str],
+    streams: Sequence[Path | str | None] = 3 * (os.devnull,),
+    **variables: str,
 ) -> BaseProcess:
     """Start a command in a folder.
 
     streams: files, or pipes with a name, of stdin, stdout and stderr; None closes a stream.
+    variables: of the environment.
     """
-    process = FORKS.Process(target=_run_command, args=(folder, list(words), list(streams)))
+    environment = {**OURS, **variables}
+    process = FORKS.Process(target=_run_command, args=(folder, words, streams, environment))
     process.start()
     return process
 
 
-def _run_command(folder: Path, words: list[str], streams: list[Path | str | None]) -> None:
+def _run_command(
+    folder: Path,
+    words: Sequence[str],
+    streams: Sequence[Path | str | None],
+    environment: dict[str, str],
+) -> None:
     os.chdir(folder)
-    os.environ.update(OURS)
+    os.environ.update(environment)
     for number, (name, path) in enumerate(zip(("stdin", "stdout", "stderr"), streams, strict=True)):
         if path is None:
             os.close(number)
@@ -56,11 +66,11 @@ def _run_command(folder: Path, words: list[str], streams: list[Path | str | None
     sys.exit(run_process())
 
 
-def run_command(folder: Path, *words: str) -> Ended:
+def run_command(folder: Path, *words: str, **variables: str) -> Ended:
     """Run a command in a folder to its end."""
     with tempfile.TemporaryDirectory() as outputs:
         files = [Path(outputs, name) for name in ("stdout", "stderr")]
-        code = wait_for(start_command(folder, words, (os.devnull, *files)))
+        code = wait_for(start_command(folder, words, (os.devnull, *files), **variables))
         return Ended(code, *(file.read_text() for file in files))
 
 

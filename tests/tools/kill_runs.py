@@ -13,29 +13,28 @@ Exit code 0: all ended with the same bits, times aside; 1: the first difference 
 
 import argparse
 import json
+import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from support import run_comparison
-from support.subprocess_env import OURS
+from support.forked_commands import start_command, wait_for
 
 from morphogen.config import files
 from morphogen.log import run_directory
 from morphogen.train import checkpoint_store
 
-MORPHOGEN = (sys.executable, "-m", "morphogen")
 RUN = "run"
 IN_A_SAVE = 0.4  # share of the kills that wait for a save to begin
-PATIENCE_S = 600.0  # for one life of a process
 # Growth, keeping and pruning in every round; a save each round and several times within.
 CONFIG: dict[str, Any] = {
     "preset": "smoke",
@@ -107,7 +106,6 @@ class Trial:
                 self._ended(process, place)
                 return
             life += 1
-            process.wait()
             yield Kill(
                 number,
                 life,
@@ -122,7 +120,7 @@ class Trial:
         (place / "config.json").write_text(json.dumps(self.config))
         return place
 
-    def _start(self, place: Path, *, fresh: bool) -> subprocess.Popen[str]:
+    def _start(self, place: Path, *, fresh: bool) -> BaseProcess:
         """Begin the run, or go on with it.  One that did not get as far as a manifest is no run
         yet.
         """
@@ -133,33 +131,24 @@ class Trial:
         )
         if fresh:
             shutil.rmtree(place / RUN, ignore_errors=True)
-        log = (place / "log").open("a")
-        with log:
-            return subprocess.Popen(
-                [*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True
-            )
+        return start_command(place, words, (os.devnull, *(2 * (place / "log",))))
 
-    def _kill(self, process: subprocess.Popen[str], run: Path) -> bool:
+    def _kill(self, process: BaseProcess, run: Path) -> bool:
         """Kill a process at a moment that is drawn; False if it ended before."""
         inside = self.rng.random() < IN_A_SAVE
         moment = time.monotonic() + self.rng.uniform(0, self.life_s / 3)
-        while process.poll() is None and time.monotonic() < moment:
+        while process.is_alive() and time.monotonic() < moment:
             time.sleep(0.001)
-        while inside and process.poll() is None and not temporary(run):
+        while inside and process.is_alive() and not temporary(run):
             time.sleep(0.0005)
         if inside:
             time.sleep(self.rng.uniform(0, self.save_s))
         process.kill()
-        return process.wait() < 0
+        return wait_for(process) < 0
 
-    def _ended(self, process: subprocess.Popen[str], place: Path) -> None:
+    def _ended(self, process: BaseProcess, place: Path) -> None:
         """Wait for a process that nobody kills."""
-        try:
-            code = process.wait(PATIENCE_S)
-        except BaseException:
-            process.kill()
-            raise
-        if code:
+        if code := wait_for(process):
             raise Failed(f"a process ended with {code}\n{(place / 'log').read_text()}")
 
 

@@ -3,13 +3,11 @@ binary format.
 """
 
 import json
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
+from support.forked_commands import run_command
 from support.small_runs import cifar_files
-from support.subprocess_env import OURS
 
 import morphogen as mg
 from morphogen.log.run_log import iterate_events, read_run
@@ -26,14 +24,7 @@ def ended(tmp_path_factory):
     """The command, the folder in which it ran, and its run directory."""
     files, folder = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("fresh")
     cifar_files(files)
-    done = subprocess.run(
-        [sys.executable, "-m", "morphogen", *COMMAND.split()],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**OURS, "MORPHOGEN_DATA": str(files)},
-        timeout=120,
-    )
+    done = run_command(folder, *COMMAND.split(), MORPHOGEN_DATA=str(files))
     assert done.returncode == 0, done.stderr
     return done, folder, next((folder / "runs").iterdir())
 

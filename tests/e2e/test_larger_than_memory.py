@@ -29,24 +29,29 @@ def sample():
         peak[0] = max(peak[0], anonymous())
         time.sleep(0.002)
 
-kind, folder, limit = sys.argv[1], sys.argv[2], float(sys.argv[3])
-done, peak = [], [0]
-if kind == "text":
-    host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=64)
-    task = mg.TaskSpec(name="stories", dataset="tinystories", host=host)
-else:
-    task = "cifar_impaired"
-data = {"dir": folder, "batch": 32, "minibatches": 4, "val_samples": 16, "resident_limit_gib": limit}
-spec = mg.RunSpec(task=task, envs=2, rounds=1, episode_length=2, final_episodes=0, data=data, policy_name="wait")
+def run(folder):
+    if kind == "text":
+        host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=64)
+        task = mg.TaskSpec(name="stories", dataset="tinystories", host=host)
+    else:
+        task = "cifar_impaired"
+    data = {"dir": folder, "batch": 32, "minibatches": 4, "val_samples": 16, "resident_limit_gib": limit}
+    spec = mg.RunSpec(task=task, envs=2, rounds=1, episode_length=2, final_episodes=0, data=data, policy_name="wait")
+    peak[0] = 0
+    setup = mg.build_setup(spec)
+    assert setup.dataset.placement == "streamed"
+    mg.Scheduler(setup).run()
+    print(setup.dataset.sizes["train"], peak[0] // 1024)
+
+kind, limit, *folders = sys.argv[1:]
+limit, done, peak = float(limit), [], [0]
 thread = threading.Thread(target=sample)
 thread.start()
 torch.set_grad_enabled(False)
-setup = mg.build_setup(spec)
-assert setup.dataset.placement == "streamed"
-mg.Scheduler(setup).run()
+for folder in folders:
+    run(folder)
 done.append(True)
 thread.join()
-print(setup.dataset.sizes["train"], peak[0] // 1024)
 """
 
 
@@ -67,18 +72,16 @@ def write_files(kind, folder, mib):
     ],
 )
 def test_ten_times_the_data_takes_no_more_memory(kind, tmp_path):
-    samples, peaks = [], []
-    for mib in DATA_MIB:
-        folder = tmp_path / str(mib)
+    folders = [tmp_path / str(mib) for mib in DATA_MIB]
+    for mib, folder in zip(DATA_MIB, folders, strict=True):
         folder.mkdir()
         write_files(kind, folder, mib)
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         assert size > 0.95 * mib * MIB
-        command = [sys.executable, "-c", RUN, kind, str(folder), str(LIMIT_MIB / 1024)]
-        done = subprocess.run(command, env=OURS, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        count, peak = map(int, done.stdout.split())
-        samples.append(count)
-        peaks.append(peak)
+    command = [sys.executable, "-c", RUN, kind, str(LIMIT_MIB / 1024), *map(str, folders)]
+    done = subprocess.run(command, env=OURS, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    small, large = (map(int, line.split()) for line in done.stdout.splitlines())
+    samples, peaks = zip(small, large, strict=True)
     assert 9 < samples[1] / samples[0] < 11
     assert peaks[1] - peaks[0] < TOLERANCE_MIB, peaks

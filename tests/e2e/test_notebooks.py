@@ -3,11 +3,11 @@ whole run.
 """
 
 import json
-import os
-import subprocess
-import sys
+import runpy
+import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -23,16 +23,17 @@ def code_cells(book):
 
 @pytest.mark.slow
 @every_book
-def test_the_short_form_runs(book, tmp_path):
+def test_the_short_form_runs(book, tmp_path, monkeypatch, capsys):
     """The last expression of a cell is not shown, figures are drawn into memory."""
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setenv("MORPHOGEN_SMOKE", "1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    plt.switch_backend("Agg")
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
     program = tmp_path / "book.py"
     program.write_text("\n\n".join("".join(cell["source"]) for cell in code_cells(book)))
-    env = {**os.environ, "MORPHOGEN_SMOKE": "1", "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, str(program)], cwd=FOLDER, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    runpy.run_path(str(program))
+    assert capsys.readouterr().out
 
 
 @every_book

@@ -3,10 +3,9 @@
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
+from support.forked_commands import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -27,59 +26,48 @@ def build_fussy(spec, limits):
 mg.TASKS.register("mine", replace(mg.TASKS["tiny"], name="mine"))
 mg.POLICIES.register("fussy", build_fussy)
 '''
-SMALL = ("--rounds", "1", "--envs", "4", "--final-episodes", "4", "--quiet")
+SMALL = [
+    "--rounds",
+    "1",
+    "--envs",
+    "4",
+    "--final-episodes",
+    "4",
+    "--quiet",
+    "--ranks",
+    "2",
+    "--import",
+    "my_parts.py",
+]
 
 
-def morphogen(folder, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "morphogen", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_ranks_resume_and_evaluation_find_the_parts_of_a_file(tmp_path):
+@pytest.fixture
+def morphogen(tmp_path):
+    """Return a function that runs a command beside the file."""
     (tmp_path / "my_parts.py").write_text(SOURCE)
-    parts = ("--import", "my_parts.py")
-    done = morphogen(
-        tmp_path, "train", "--task", "mine", *SMALL, *parts, "--ranks", "2", "--out", "run"
-    )
+    return lambda *words: run_command(tmp_path, *words)
+
+
+def test_ranks_resume_and_evaluation_find_the_parts_of_a_file(morphogen, tmp_path):
+    done = morphogen("train", "--task", "mine", *SMALL, "--out", "run")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["imports"] == [str(tmp_path / "my_parts.py")]
     for words in (
-        ("resume", "run", "--extend-rounds", "1"),
+        ("resume", "run", "--extend-rounds", "1", "--ranks", "1"),
         ("evaluate", "run", "--episodes", "4", "--arms", "wait"),
     ):
-        lost = morphogen(tmp_path, *words)
+        lost = morphogen(*words)
         assert lost.returncode == 2
         [line] = lost.stderr.splitlines()
         assert line.endswith(f"; the run needs --import {tmp_path / 'my_parts.py'}")
-        done = morphogen(tmp_path, *words, *parts)
+        done = morphogen(*words, "--import", "my_parts.py")
         assert done.returncode == 0, done.stderr
-    words = (
-        "bench",
-        "--task",
-        "mine",
-        "--rounds",
-        "2",
-        "--envs",
-        "4",
-        "--set",
-        "telemetry.level=normal",
-    )
-    measured = morphogen(tmp_path, *words, *parts)
-    assert measured.returncode == 0, measured.stderr
 
 
-def test_a_seed_that_fails_on_all_ranks_leaves_the_others_of_its_series(tmp_path):
-    (tmp_path / "my_parts.py").write_text(SOURCE)
-    words = ("--task", "mine", *SMALL, "--import", "my_parts.py", "--set", "policy_name=fussy")
-    done = morphogen(
-        tmp_path, "train", *words, "--ranks", "2", "--seeds", "1..3", "--json", "--out", "series"
-    )
+def test_a_seed_that_fails_on_all_ranks_leaves_the_others_of_its_series(morphogen):
+    words = ("--task", "mine", *SMALL, "--set", "policy_name=fussy")
+    done = morphogen("train", *words, "--seeds", "1..3", "--json", "--out", "series")
     assert done.returncode == 2
     rows = json.loads(done.stdout)["seeds"]
     assert [row["status"] for row in rows] == ["completed", "failed", "completed"]

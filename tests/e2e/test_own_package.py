@@ -6,8 +6,6 @@ wrong.
 """
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -15,6 +13,7 @@ from support.offered_packages import write_package
 
 from morphogen.cli import main
 from morphogen.config.parts import DATASETS
+from morphogen.log.run_log import iterate_events
 
 SOURCE = '''"""Grown perceptrons on points in a plane of six dimensions."""
 
@@ -158,24 +157,27 @@ POINTS = {
 }
 
 
-def morphogen(folder, *words):
-    """Run the command in a folder beside which the package is installed."""
-    path = os.pathsep.join([str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-m", "morphogen", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Return a function that installs the package in some form, and one that runs a command."""
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "grown_points", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+
+    def run(words, source=SOURCE):
+        if not (tmp_path / "site").exists():
+            write_package(tmp_path / "site", source, POINTS, name="grown_points")
+        return main.main(words.split())
+
+    return run
 
 
-def test_a_task_of_others_trains_and_is_reported_by_its_names(tmp_path):
-    write_package(tmp_path / "site", SOURCE, POINTS, name="grown_points")
+def test_a_task_of_others_trains_and_is_reported_by_its_names(command, tmp_path, capsys):
     for learner, episodes in (("ppo", 0), ("likelier", 4)):
-        settings = ("--set", f"policy_name={learner}", "--set", f"final_episodes={episodes}")
-        done = morphogen(tmp_path, "train", "--task", "theirs", *settings, "--out", learner)
-        assert done.returncode == 0, done.stderr
+        settings = f"--set policy_name={learner} --set final_episodes={episodes}"
+        assert command(f"train --task theirs {settings} --out {learner}") == 0
         config = json.loads((tmp_path / learner / "config.json").read_text())
         named = (
             config["task"],
@@ -188,14 +190,17 @@ def test_a_task_of_others_trains_and_is_reported_by_its_names(tmp_path):
         assert first["data"]["blueprints"][1] == "shift"
     result = json.loads((tmp_path / "likelier" / "result.json").read_text())
     assert set(result["policies"]) == {"wait", "random", "heuristic", "likelier"}
-    resumed = morphogen(tmp_path, "resume", "likelier", "--extend-rounds", "1")
-    assert resumed.returncode == 0, resumed.stderr
-    judged = morphogen(tmp_path, "evaluate", "likelier", "--episodes", "4", "--arms", "wait,random")
-    assert judged.returncode == 0, judged.stderr
-    assert "trained" in judged.stdout
-    shown = morphogen(tmp_path, "inspect", "likelier")
-    assert shown.returncode == 0, shown.stderr
-    assert "shift" in shown.stdout
+    episodes = [one.data for one in iterate_events(tmp_path / "ppo", {"EpisodeCompleted"})]
+    assert len(episodes) == 4
+    for one in episodes:
+        assert list(one.components) == ["gain", "size", "governor"]
+        assert sum(one.components.values()) == pytest.approx(one.reward, abs=1e-5)
+    assert command("resume likelier --extend-rounds 1") == 0
+    capsys.readouterr()
+    assert command("evaluate likelier --episodes 4 --arms wait,random") == 0
+    assert "trained" in capsys.readouterr().out
+    assert command("inspect likelier") == 0
+    assert "shift" in capsys.readouterr().out
 
 
 KNOWN = ["digits", *sorted([*(name for name in DATASETS if name != "digits"), "points"])]
@@ -260,19 +265,12 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("form", list(BROKEN))
-def test_a_broken_part_is_refused_in_one_line(tmp_path, monkeypatch, capsys, form):
+def test_a_broken_part_is_refused_in_one_line(tmp_path, command, capsys, form):
     (old, new), said = BROKEN[form]
     assert SOURCE.count(old) == 1
-    write_package(tmp_path / "site", SOURCE.replace(old, new), POINTS, name="grown_points")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.delitem(sys.modules, "grown_points", raising=False)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.chdir(tmp_path)
     learner = "likelier" if "learner" in form else "ppo"
-    code = main.main(
-        ["train", "--task", "theirs", "--set", f"policy_name={learner}", "--out", "run"]
-    )
+    words = f"train --task theirs --set policy_name={learner} --out run"
+    code = command(words, SOURCE.replace(old, new))
     (line,) = capsys.readouterr().err.splitlines()
     assert code in (2, 3)
     assert said in line

@@ -2,11 +2,7 @@
 checkpoint.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +10,6 @@ from support.random_records import events_of
 from support.small_runs import complete_record, live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
-import morphogen as mg
 from morphogen.config.config_files import parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
@@ -28,75 +23,9 @@ from morphogen.train.loop import Scheduler
 from morphogen.train.reporter import build_facts
 from morphogen.train.train import train_ppo_vectorized
 
-PROJECT = """[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "little-rules"
-version = "0.3"
-
-[project.entry-points."morphogen.rewards"]
-that_rule = "little_rules:that_rule"
-
-[tool.setuptools]
-py-modules = ["little_rules"]
-"""
-SOURCE = '''import torch
-
-from morphogen.rules.rewards.table import rule_from_function
-
-
-@rule_from_function
-def that_rule(inputs):
-    """The accuracy that is delivered, and a cent for every epoch in which nothing went wrong."""
-    return {
-        "delivered": torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100,
-        "cents": torch.full_like(inputs.committed_acc, 0.01),
-    }
-'''
-
-
-def finished(command, **more):
-    """A command that must succeed; what it says stands in the failure."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
-
 
 def reported(run, event):
     return [one.data.payload() for one in iterate_events(run, {event})]
-
-
-def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tmp_path):
-    package, site, run = tmp_path / "package", tmp_path / "site", tmp_path / "run"
-    package.mkdir()
-    (package / "pyproject.toml").write_text(PROJECT)
-    (package / "little_rules.py").write_text(SOURCE)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
-    finished([*pip, *offline, str(package)])
-    roots = [str(site), str(Path(mg.__file__).parents[1])]
-    world = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}, "cwd": tmp_path}
-    command = [
-        sys.executable,
-        "-m",
-        "morphogen",
-        "train",
-        "--preset",
-        "smoke",
-        "--reward",
-        "that_rule",
-    ]
-    finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
-    (started,) = reported(run, "RunStarted")
-    assert started["config"]["reward"]["rule"] == "that_rule"
-    episodes = reported(run, "EpisodeCompleted")
-    assert len(episodes) == 2 * 4
-    for one in episodes:
-        assert list(one["components"]) == ["delivered", "cents", "governor"]
-        assert one["components"]["cents"] == pytest.approx(0.01 * (8 - one["rollbacks"]))
-        assert sum(one["components"].values()) == pytest.approx(one["reward"], abs=1e-5)
-    assert any(one["components"]["delivered"] > 0 for one in episodes)
 
 
 @dataclass(frozen=True)
@@ -135,21 +64,6 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     for one in reported(tmp_path / "run", "EpisodeCompleted"):
         assert one["components"] == {"streak": one["reward"]}
     assert (result.history[0].reward_mean or 0) > 0
-
-
-def test_a_rule_without_a_ledger_leaves_an_empty_one(tmp_path):
-    RULES.register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
-    train_ppo_vectorized(tiny(reward=RewardSpec(rule="still")), out=tmp_path / "run")
-    (path,) = (tmp_path / "run" / "checkpoints").iterdir()
-    scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="still")))
-    with torch.no_grad():
-        scheduler.run()
-    assert scheduler.state is not None
-    assert list(scheduler.state.ledger.keys()) == []
-    assert_trees_equal(
-        restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"),
-        scheduler.state,
-    )
 
 
 def sick(t, state):

@@ -24,22 +24,18 @@ from bench.harness.timing import (
     ratio_measure,
     run_bench,
 )
-from morphogen.config.groups import RewardSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
 from morphogen.config.parts import RULES
+from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule
-from morphogen.state.env import EnvState
-from morphogen.state.measure import RewardInputs, StepScore
-from morphogen.steps.score_step import score
-from morphogen.testing.builders.synthetic_epoch import (
-    EpisodeSpec,
-    SyntheticMeasurements,
-    begin_episode,
-    reward_context,
-    run_steps,
-)
+from morphogen.state.measure import RewardInputs
+from morphogen.steps.apply import apply_action
+from morphogen.steps.govern_step import govern
+from morphogen.steps.score_step import ScoreInputs, attribute, score
+from morphogen.steps.train import finish_epoch, start_epoch
 from morphogen.testing.builders.tree_equality import leaves
 from morphogen.vocab.action import PLACEHOLDER, SIZES, Head
 from morphogen.vocab.limits import Limits
@@ -69,32 +65,30 @@ def repeat_call(rule: Call, *, args: tuple) -> object:
 
 
 def build_paying_step(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
-    """The step that pays by a rule, and what it is given after an epoch in which every slot holds a
-    seed.
-    """
-    rule, terms = build_rule(RewardSpec(rule=name), **asdict(TERMS)), EpisodeSpec(length=STEPS)
-    before = begin_episode(build_scene("digits", envs, "mixed", val_samples=1).state.slots, terms)
-    before = before.replace(ledger=rule.init(envs, SLOTS))
-    games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
-    whole = run_steps(
-        before,
-        torch.tensor([PLACEHOLDER] * envs),
-        SyntheticMeasurements(torch.ones(envs), games),
-        terms,
+    """The step that pays by a rule, and its arguments after an epoch of hosts with seeds."""
+    rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
+    scene = build_scene("digits", envs, "mixed", val_samples=1)
+    before = scene.state.replace(ledger=rule.init(envs, SLOTS))
+    action = torch.tensor([PLACEHOLDER] * envs)
+    heads = decode(action, before.slots, Limits((True,) * SLOTS))
+    acted, outcome = apply_action(before, heads, lifecycle=LifecycleSpec())
+    start = start_epoch(acted, scene.plan, net=scene.net)
+    trained, metrics = finish_epoch(acted, start, scene.plan, net=scene.net)
+    validation = scene.validate()
+    attributed, attribution = attribute(
+        trained, validation, every=1, episode_length=STEPS, signal_spec=SignalSpec()
     )
-    fixed = reward_context(before, whole[0], terms)
-    names = ("before", "host_params", "params", "next_params")
-    given = tuple(part.to(device) for part in (*whole, *(fixed.pop(name) for name in names)))
-
-    def pay(*args: Any) -> tuple[EnvState, StepScore]:
-        own = {
-            **dict(zip(names, args[5:], strict=True)),
-            "rule": rule,
-            "param_budget": TERMS.param_budget,
-        }
-        return score(*args[:5], **own, **fixed)
-
-    return pay, given
+    governed, report = govern(attributed, validation, metrics, spec=GovernorSpec(), minibatches=1)
+    sizes = (
+        seed_params(state.slots, scene.net.counts, scene.net.gate_counts)
+        for state in (before, governed)
+    )
+    host_params = torch.full((envs,), scene.net.host_size)
+    measured = outcome, attribution, report, validation
+    given = ScoreInputs(before, *measured, host_params, *sizes, 0.0, STEPS)
+    placed = (part.to(device) if hasattr(part, "to") else part for part in given)
+    pay = functools.partial(score, rule=rule, param_budget=TERMS.param_budget)
+    return pay, (governed.to(device), ScoreInputs(*placed))
 
 
 def build_subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:

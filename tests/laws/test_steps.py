@@ -12,8 +12,10 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import strategies as st
+from support.drawn_tensors import measured
+from support.made_up_measurements import make_train_metrics, make_validation
 from support.profiles import one_in
-from support.small_runs import live, tiny, world_of
+from support.small_runs import live, score_inputs, tiny, world_of
 from torch.utils._pytree import tree_map
 
 from morphogen import steps
@@ -29,6 +31,7 @@ from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode
 from morphogen.state import rng
+from morphogen.state.measure import Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import observe, state_facts
@@ -46,7 +49,6 @@ from morphogen.steps.validate_step import choose_samples, validate
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
-from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
 from morphogen.train.reporter import build_record
 from morphogen.vocab.purpose import Purpose
@@ -72,12 +74,12 @@ def acting(state):
     )
 
 
-@st.composite
-def validated(draw):
+def validated(state):
     """A state and made-up accuracies of its coalitions."""
-    state = draw(states)
-    made = draw(strategies.measurements(len(state), 3))
-    return state, synthetic_validation(state, made, EpisodeSpec(length=LENGTH, every=2))
+    accuracy, coalition, evaluated, _ = measured(state.slots)
+    loss = state.signals.val_loss
+    names = {"accuracy": accuracy, "coalition": coalition, "evaluated": evaluated, "loss": loss}
+    return state, Validation(**names, batch_size=[len(state)])
 
 
 @st.composite
@@ -90,8 +92,8 @@ def watched(draw):
     )
     return (
         state,
-        scenes.make_validation(loss, [50.0] * len(state)),
-        scenes.make_train_metrics(skipped),
+        make_validation(loss, [50.0] * len(state)),
+        make_train_metrics(skipped),
     )
 
 
@@ -126,7 +128,7 @@ DRAWN = {
         states.flatmap(acting),
         {"slots": True},
     ),
-    "score_step.attribute": (partial(attribute, **MEASURED), validated(), {}),
+    "score_step.attribute": (partial(attribute, **MEASURED), states.map(validated), {}),
     "govern_step.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
@@ -262,39 +264,16 @@ def bearing(s):
 
 
 def paying(s):
-    given = [
-        (
-            e.step.governed,
-            e.step.outcome,
-            e.step.measured,
-            e.step.report,
-            e.step.validation,
-            e.before,
-            e.step.host_params,
-            *(e.inputs.facts.seed_params, e.step.inputs.facts.seed_params),
-        )
-        for e in s.epochs
-    ]
-    return given, {"target_loss": 0.05, "episode_length": 14}
-
-
-def named_facts(args):
-    return dict(zip(("before", "host_params", "params", "next_params"), args[5:], strict=True))
+    terms = {"target_loss": 0.05, "episode_length": 14}
+    return [(e.step.governed, score_inputs(e, **terms)) for e in s.epochs]
 
 
 def scoring(s):
-    given, terms = paying(s)
-
-    def call(*args):
-        own = {"rule": s.setup.rule, "param_budget": s.setup.budget}
-        return score(*args[:5], **named_facts(args), **own, **terms)
-
-    return call, given, {}
+    return partial(score, rule=s.setup.rule, param_budget=s.setup.budget), paying(s), {}
 
 
 def telling_rules(s):
-    given, terms = paying(s)
-    return (lambda *args: reward_inputs(*args[:5], **named_facts(args), **terms)), given, {}
+    return reward_inputs, paying(s), {}
 
 
 def telling_slots(s):

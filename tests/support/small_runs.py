@@ -23,6 +23,7 @@ from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.log.derived_columns import derive_columns
 from morphogen.log.events import Envelope
+from morphogen.steps.score_step import ScoreInputs
 from morphogen.train.reporter import build_record
 
 
@@ -96,6 +97,14 @@ def live(
             carry, epoch = run_epoch(world, policy, params, carry)
             found.append(epoch)
     return found
+
+
+def score_inputs(epoch: Epoch, *, target_loss: float, episode_length: int) -> ScoreInputs:
+    """The inputs of the score of an epoch."""
+    step = epoch.step
+    measured = step.outcome, step.measured, step.report, step.validation
+    sizes = step.host_params, epoch.inputs.facts.seed_params, step.inputs.facts.seed_params
+    return ScoreInputs(epoch.before, *measured, *sizes, target_loss, episode_length)
 
 
 def complete_record(epoch: Epoch) -> dict[str, np.ndarray]:

@@ -14,8 +14,9 @@ from morphogen.config.host import CnnSpec, Host
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
+from morphogen.rules.stages import occupied
 from morphogen.state import rng, schema
-from morphogen.state.env import EnvState
+from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import InputBatch, LabelledInputs
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.vocab.stage import Stage
@@ -178,6 +179,12 @@ def _examples(host: Host, *lead: int, seed: int) -> tuple[Tensor, Tensor]:
     return integers(0, host.vocabulary, *shape, seed=seed), labels.masked_fill(
         noise(*shape, seed=seed) < 0.2, -1
     )
+
+
+def advance_counters(slots: Slots) -> Slots:
+    """The slots with the counters that the end of an epoch advances."""
+    age = slots.age + occupied(slots.stage)
+    return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != 1), age=age)
 
 
 def stored(slot: Slot, size: int) -> Tensor:

@@ -36,7 +36,7 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
 from morphogen.steps.observe_step import StateFacts, observe
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
-from morphogen.steps.score_step import attribute, score
+from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.steps.tick_step import tick
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.purpose import Purpose
@@ -287,21 +287,24 @@ def score_phase(
     trained_params, next_params = (
         seed_params(env.slots, net.counts, net.gate_counts) for env in (trained, governed)
     )
-    after, step = score(
-        governed,
+    epoch = ScoreInputs(
+        before,
         outcome,
         attribution,
         report,
         validation,
-        before=before,
         host_params=facts.host_params,
         params=facts.seed_params,
         next_params=next_params,
+        target_loss=setup.task.target_loss,
+        episode_length=spec.episode_length,
+    )
+    after, step = score(
+        governed,
+        epoch,
         rule=setup.rule,
         param_budget=setup.budget,
         objective=setup.task.objective,
-        target_loss=setup.task.target_loss,
-        episode_length=spec.episode_length,
     )
     known = StateFacts(conditions(after.slots, setup.limits), facts.host_params, next_params)
     return ScorePhase(attribution, governed, report, after, step, trained_params, known)

@@ -23,12 +23,13 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import StateFacts, observe, state_facts
 from morphogen.steps.reset_step import init_seeds, new_seed_rows, place_fossils, reset
-from morphogen.steps.score_step import attribute, score
+from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 
 __all__ = [
+    "ScoreInputs",
     "StateFacts",
     "TrainState",
     "apply_action",

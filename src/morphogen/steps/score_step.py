@@ -2,7 +2,7 @@
 epoch.
 """
 
-from typing import TypedDict, Unpack
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,10 +32,14 @@ _WORTH = {DELIVERED: network_value, ANYTIME: epoch_value}  # by the objective of
 STABLE_EPOCHS = 3  # accuracies of which the least counts as the stable one
 
 
-class RewardFacts(TypedDict):
-    """Keyword arguments of `reward_inputs`."""
+class ScoreInputs(NamedTuple):
+    """What happened in an epoch before its reward, [E]."""
 
-    before: EnvState  # [E], before the action
+    before: EnvState  # before the action
+    outcome: ActionOutcome
+    attribution: Attribution
+    report: GovernorReport
+    validation: Validation
     host_params: Tensor  # int64 [E], in use
     params: Tensor  # int64 [E, S], of the seeds before the action
     next_params: Tensor  # int64 [E, S], of the seeds after the governor
@@ -45,20 +49,16 @@ class RewardFacts(TypedDict):
 
 def score(
     state: EnvState,
-    outcome: ActionOutcome,
-    attribution: Attribution,
-    report: GovernorReport,
-    validation: Validation,
+    epoch: ScoreInputs,
     *,
     rule: Rule,
     param_budget: int,
     objective: str = DELIVERED,
-    **facts: Unpack[RewardFacts],
 ) -> tuple[EnvState, StepScore]:
     """Compute the reward and close the epoch.
 
     Shapes: all [E]; state from the governor -> EnvState [E], StepScore [E].
-    objective: of the task; facts: the arguments of `RewardFacts`.
+    objective: of the task.
     Promise: of the state only the ledger, the counters of slots and the clock change.
 
     Example:
@@ -66,21 +66,11 @@ def score(
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
-        >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
-        >>> facts = {
-        ...     "before": before,
-        ...     "host_params": known.host_params,
-        ...     "params": known.seed_params,
-        ... }
-        >>> facts |= {
-        ...     "next_params": step.inputs.facts.seed_params,
-        ...     "episode_length": env.horizon,
-        ...     "target_loss": 0.0,
-        ... }
         >>> measured = step.outcome, step.measured, step.report, step.validation
-        >>> closed, scored = mg.steps.score(
-        ...     step.governed, *measured, rule=env.rule, param_budget=300, **facts
-        ... )
+        >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
+        >>> sizes = known.host_params, known.seed_params, step.inputs.facts.seed_params
+        >>> epoch = mg.steps.ScoreInputs(before, *measured, *sizes, 0.0, env.horizon)
+        >>> closed, scored = mg.steps.score(step.governed, epoch, rule=env.rule, param_budget=300)
         >>> (
         ...     scored.reward.equal(step.reward),
         ...     scored.network_value.tolist(),
@@ -88,10 +78,10 @@ def score(
         ... )
         (True, [0.2..., 0.1...], [1, 1])
     """
-    inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
+    inputs = reward_inputs(state, epoch)
     potential, measured = rule.potential(inputs, state.ledger)
     reward, parts, ledger = rule(inputs, state.ledger)
-    detection = detect_false_credit(state.slots, attribution.uncommitted_improvement)
+    detection = detect_false_credit(state.slots, epoch.attribution.uncommitted_improvement)
     scored = unsafe_new(
         StepScore,
         state,
@@ -101,7 +91,7 @@ def score(
         potential=potential,
         unmeasured=~measured,
         potential_by_slot=choose(
-            measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0
+            measured.unsqueeze(-1), rule.slot_scale * epoch.attribution.shapley, 0.0
         ),
         network_value=_WORTH[objective](inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
@@ -113,28 +103,17 @@ def score(
     return close_epoch(replace(state, ledger=ledger)), scored
 
 
-def reward_inputs(
-    state: EnvState,
-    outcome: ActionOutcome,
-    attribution: Attribution,
-    report: GovernorReport,
-    validation: Validation,
-    *,
-    before: EnvState,
-    host_params: Tensor,
-    params: Tensor,
-    next_params: Tensor,
-    target_loss: float,
-    episode_length: int,
-) -> RewardInputs:
-    """Build the inputs of a reward rule.  `state`: from the governor; `before`: before the action.
+def reward_inputs(state: EnvState, epoch: ScoreInputs) -> RewardInputs:
+    """Build the inputs of a reward rule.  `state`: from the governor; all [E].
 
-    Shapes: all [E]; host_params int64 [E]; params, next_params int64 [E, S], of the seeds before
-    the action and after the governor -> RewardInputs [E]. A rolled-back env has the accuracies of
-    its snapshot; improvement, interactions and loss of the failed epoch count as not measured.
+    Promise: a rolled-back env has the accuracies of its snapshot; improvement, interactions and
+    loss of the failed epoch count as not measured.
     """
-    valid = ~report.rolled_back
-    loss = validation.loss
+    before = epoch.before
+    attribution = epoch.attribution
+    rolled_back = epoch.report.rolled_back
+    valid = ~rolled_back
+    loss = epoch.validation.loss
     clean = valid & attribution.measured
     sane = valid & is_finite(loss)
     past = before.signals
@@ -142,23 +121,24 @@ def reward_inputs(
     reached = torch.where(valid, attribution.val_acc, now.val_acc)
     committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
     known = is_finite(committed)
+    fossils = state.slots.stage == int(Stage.FOSSILIZED)
     return unsafe_new(
         RewardInputs,
         state,
-        horizon=state.clock.epoch + 1 >= episode_length,
-        rolled_back=report.rolled_back,
-        op=outcome.effective_op,
-        op_executed=outcome.executed,
+        horizon=state.clock.epoch + 1 >= epoch.episode_length,
+        rolled_back=rolled_back,
+        op=epoch.outcome.effective_op,
+        op_executed=epoch.outcome.executed,
         clean_improvement=choose(clean, attribution.clean_improvement, 0.0),
         clean_valid=clean,
         val_loss=choose(sane, loss, 0.0),
         loss_valid=sane,
-        host_params=host_params,
-        fossil_params=choose(state.slots.stage == int(Stage.FOSSILIZED), next_params, 0).sum(-1),
-        live_params=next_params.sum(-1),
+        host_params=epoch.host_params,
+        fossil_params=choose(fossils, epoch.next_params, 0).sum(-1),
+        live_params=epoch.next_params.sum(-1),
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
-        target_loss=torch.full_like(loss, target_loss),
+        target_loss=torch.full_like(loss, epoch.target_loss),
         epoch=before.clock.epoch + 1,
         val_acc=past.val_acc,
         stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS)[0],
@@ -170,7 +150,7 @@ def reward_inputs(
         interaction=choose(
             expand_mask(clean, attribution.interaction), attribution.interaction, 0.0
         ),
-        slots=slot_inputs(before, state, outcome, params=params),
+        slots=slot_inputs(before, state, epoch.outcome, params=epoch.params),
     )
 
 

@@ -1,14 +1,12 @@
 """Public test kit: check your own step, mask or reward rule against the laws of the package.
 
-    strategies  Hypothesis strategies: small reachable states, limits, actions, reward inputs,
-    trajectories
+    strategies  Hypothesis strategies: small reachable states, limits, actions, reward inputs
     laws        promises of every step, rule and reward rule; a violation is one sentence and its
                 smallest example (the tables `STEP_LAWS` and `REWARD_LAWS` in `laws.check` name
                 them)
     audit       detection of reads of the device by the host
     oracles     rules written by hand, one cell at a time, without the tables of the package
-    builders    scenes (small states by hand), reward inputs, a synthetic epoch without networks,
-                permuted slots, invariants, equality of trees
+    builders    scenes (small states by hand), reward inputs, permuted slots, equality of trees
 
     from morphogen.testing import laws, strategies
     laws.check_rule(my_mask, strategies.slot_states())

@@ -1,5 +1,4 @@
-"""Does a function read the device on the host?  Three checks that catch different things, and
-their findings.
+"""Does a function read the device on the host?  Three checks that catch different reads.
 
     import torch
     from morphogen.testing import audit
@@ -10,18 +9,13 @@ their findings.
 
 
     found = audit.audit(mean_of_the_measured, torch.ones(3), torch.tensor([True, False, True]))
-    assert (
-        found.reads[0].op == "aten.index"
-    )  # boolean indexing; `.location` is the line of the read
-    assert "meta" in found.describe()
+    assert found.startswith("aten.index at ")  # boolean indexing, and the line of the read
+    assert "meta" in found
 
-`record_host_reads` runs the function under a dispatch mode: reports `.item()`, `bool(x)`,
-`nonzero`, `unique` and
-boolean indexing with their lines; misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the
-CPU.
-`meta_failure` runs the function on the `meta` device, which has no values: catches all of these,
-and results on other
-devices.
+`HostReadMode` is a dispatch mode: it records `.item()`, `bool(x)`, `nonzero`, `unique` and boolean
+indexing with their lines; it misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the CPU.
+`meta_failure` runs the function on the `meta` device, which has no values: it catches all of these,
+and results on other devices.
 `source_reads` finds the names of such calls in the source, also in branches that did not run.
 """
 
@@ -31,8 +25,7 @@ import inspect
 import textwrap
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from morphogen.compat import TorchDispatchMode
 from morphogen.device.host_reads import reads_host
@@ -43,8 +36,7 @@ HOST_READS = {"item", "cpu", "tolist", "numpy", "nonzero", "masked_select", "uni
 LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
 
 
-@dataclass(frozen=True, slots=True)
-class HostRead:
+class HostRead(NamedTuple):
     """One read of the device by the host.  `location`: file, line and text of the call outside
     torch.
     """
@@ -64,9 +56,10 @@ class HostReadMode(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Run the operator; record a read."""
-        if reads_host(func, args, kwargs or {}):
+        named = kwargs or {}
+        if reads_host(func, args, named):
             self.reads.append(HostRead(str(func.overloadpacket), _caller()))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **named)
 
 
 def _caller() -> str:
@@ -77,27 +70,17 @@ def _caller() -> str:
     return "unknown"
 
 
-def record_host_reads(function: Callable, *args: Any, **kwargs: Any) -> list[HostRead]:
-    """Return the host reads of one real run, in order."""
-    with HostReadMode() as mode:
-        function(*args, **kwargs)
-    return mode.reads
-
-
-def meta_failure(function: Callable, *args: Any, **kwargs: Any) -> str:
+def meta_failure(function: Callable, *args: Any) -> str:
     """Describe why the function fails on the `meta` device or leaves the device; empty if it does
     neither.
     """
     try:
-        out = function(*move_tree(args, "meta"), **move_tree(kwargs, "meta"))
+        out = leaves(function(*move_tree(args, "meta")))
     except Exception as error:
         return describe_error(error)
-    strays = sorted(path for path, leaf in leaves(out).items() if leaf.device.type != "meta")
-    return (
-        f"its output {strays[0] or 'tensor'} is on {leaves(out)[strays[0]].device}"
-        if strays
-        else ""
-    )
+    strays = (path for path, leaf in out.items() if leaf.device.type != "meta")
+    stray = next(strays, None)
+    return "" if stray is None else f"its output {stray or 'tensor'} is on {out[stray].device}"
 
 
 def source_reads(source: str) -> list[tuple[int, str]]:
@@ -106,44 +89,22 @@ def source_reads(source: str) -> list[tuple[int, str]]:
     return sorted((node.lineno, node.attr) for node in nodes if node.attr in HOST_READS)
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """Findings of the three checks; falsy without a finding."""
-
-    reads: list[HostRead] = field(default_factory=list)
-    meta_failure: str = ""
-    source_reads: list[tuple[int, str]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.reads or self.meta_failure or self.source_reads)
-
-    def describe(self) -> str:
-        """Describe all findings in one sentence; empty without findings."""
-        parts = [f"{self.reads[0].op} at {self.reads[0].location}"] if self.reads else []
-        parts += (
-            [f"on the meta device, which has no values: {self.meta_failure}"]
-            if self.meta_failure
-            else []
-        )
-        parts += [f"line {line} of its source has .{name}" for line, name in self.source_reads[:1]]
-        return "; ".join(parts)
-
-
 def audit(
-    function: Callable[..., Any],
-    *args: Any,
-    source: Callable[..., Any] | None = None,
-    **kwargs: Any,
-) -> Audit:
-    """Run all three checks on copies of the arguments.  `source`: object with the source; default:
-    the function.
+    function: Callable[..., Any], *args: Any, source: Callable[..., Any] | None = None
+) -> str:
+    """Describe the findings of the three checks on copies of the arguments; empty without a
+    finding.
+
+    `source`: object with the source; default: the function.
     """
-    reads = record_host_reads(function, *copy_tree(args), **copy_tree(kwargs))
-    return Audit(
-        reads,
-        meta_failure(function, *args, **kwargs),
-        source_reads(read_source(source or function)),
-    )
+    with HostReadMode() as mode:
+        function(*copy_tree(args))
+    found = [f"{op} at {location}" for op, location in mode.reads[:1]]
+    if failure := meta_failure(function, *args):
+        found.append(f"on the meta device, which has no values: {failure}")
+    for line, name in source_reads(_read_source(source or function))[:1]:
+        found.append(f"line {line} of its source has .{name}")
+    return "; ".join(found)
 
 
 def describe_error(error: Exception) -> str:
@@ -152,16 +113,15 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"
 
 
-def read_source(function: Callable) -> str:
+def _read_source(function: Callable) -> str:
     """Return the source of a function or of the `__call__` of an object; empty if unknown, and for
     a lambda.
     """
     while isinstance(function, functools.partial):
         function = function.func
     code: Any = function if inspect.isroutine(function) else type(function).__call__
-    if getattr(code, "__name__", "") == "<lambda>":
-        return ""
     try:
-        return textwrap.dedent(inspect.getsource(code))
+        known = getattr(code, "__name__", "") != "<lambda>"
+        return textwrap.dedent(inspect.getsource(code)) if known else ""
     except (OSError, TypeError):
         return ""

@@ -31,17 +31,6 @@ DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED,
 # gate before the next stage
 GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}
 HOLD = 0  # alpha mode
-BLUEPRINTS = (
-    "noop",
-    "conv_light",
-    "attention",
-    "norm",
-    "depthwise",
-    "bottleneck",
-    "conv_small",
-    "conv_heavy",
-)
-BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
 # Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.
 # Columns per op:
 COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
@@ -73,20 +62,17 @@ def slot_cells(slots: Any) -> list[list[SlotCell]]:
     ]
 
 
-def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
-    """Return True if an op may address a slot.  `limits`: any object with the fields of
-    `Limits`.
-    """
-    return (
-        limits.enabled[slot]
-        and OPS[op] not in limits.disabled_ops
-        and _stage_reason(op, slot, env, limits) == 0
-    )
-
-
 def legality(env: Sequence[SlotCell], limits: Any) -> list[list[bool]]:
-    """Legality of every op on every slot.  -> [6][S]."""
-    return [[legal(op, slot, env, limits) for slot in range(len(env))] for op in range(6)]
+    """Legality of every op on every slot.  `limits`: any object with the fields of `Limits`.
+    -> [6][S].
+    """
+    return [
+        [
+            on and name not in limits.disabled_ops and not _stage_reason(op, slot, env, limits)
+            for slot, on in enumerate(limits.enabled)
+        ]
+        for op, name in enumerate(OPS)
+    ]
 
 
 def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[str, Any]:
@@ -113,19 +99,6 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
         "curve": shape,
         "steepness": steepness,
     }
-
-
-def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
-    """Count the distinct complete actions by enumeration."""
-    count = 1 if any(limits.enabled) else 0
-    values = {column: range(size) for column, size in VALUE_COUNTS.items()} | {
-        2: _allowed_blueprints(limits)
-    }
-    for op in range(1, 6):
-        slots = [slot for slot in range(len(env)) if legal(op, slot, env, limits)]
-        free = [values[column] for column in COLUMNS_READ[op] if column > 1]
-        count += sum(1 for _ in itertools.product(slots, *free))
-    return count
 
 
 def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> int:
@@ -185,30 +158,10 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
 
 def _allowed_blueprints(limits: Any) -> list[int]:
     names = limits.blueprints or limits.kinds
-    return [
-        code
-        for code in range(1, len(BLUEPRINTS))
-        if limits.kinds[code] and limits.kinds[code] in names
-    ]
+    return [code for code, name in enumerate(limits.kinds) if code and name and name in names]
 
 
-NEXT_STAGES = {
-    DORMANT: (GERMINATED,),
-    GERMINATED: (TRAINING, PRUNED),
-    TRAINING: (BLENDING, PRUNED),
-    BLENDING: (HOLDING, PRUNED),
-    HOLDING: (FOSSILIZED, BLENDING, PRUNED),
-    FOSSILIZED: (),
-    PRUNED: (EMBARGOED,),
-    EMBARGOED: (RESETTING,),
-    RESETTING: (DORMANT,),
-}
 Number = float | int | bool
-
-
-def can_transition(stage: int, to: int) -> bool:
-    """Return True if a stage may become another stage; staying is no move."""
-    return to in NEXT_STAGES.get(stage, ())
 
 
 def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
@@ -279,11 +232,6 @@ def shapley(value: CoalitionValue, players: Sequence[int]) -> dict[int, float]:
             share[player] += value(coalition | 1 << player) - value(coalition)
             coalition |= 1 << player
     return {player: total / len(orders) for player, total in share.items()}
-
-
-def interaction(value: CoalitionValue, first: int, second: int) -> float:
-    """Value of two players together beyond the sum of their values alone, on the bare host."""
-    return value(1 << first | 1 << second) - value(1 << first) - value(1 << second) + value(0)
 
 
 def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
@@ -361,27 +309,3 @@ def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) ->
         )
         return scale * max(0.0, min(1.0, share))
     return scale * step["clean_improvement"] / 100 if step["clean_valid"] else None
-
-
-def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[float]:
-    """Advantages of one env: the discounted sum of the errors from each row to the end of its
-    segment.
-
-    A row has reward, value, next_value (after the row), terminated and truncated.
-    """
-    out = []
-    for start in range(len(rows)):
-        total = 0.0
-        weight = 1.0
-        for t in range(start, len(rows)):
-            row = rows[t]
-            ends = rows[t]["truncated"] or t == len(rows) - 1
-            after = (
-                0.0 if row["terminated"] else row["next_value"] if ends else rows[t + 1]["value"]
-            )
-            total += weight * (row["reward"] + gamma * after - row["value"])
-            if row["terminated"] or row["truncated"]:
-                break
-            weight *= gamma * lam
-        out.append(total)
-    return out

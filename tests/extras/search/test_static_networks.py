@@ -5,6 +5,7 @@ worlds.
 import numpy as np
 import pytest
 import torch
+from support.slot_invariants import broken_invariants
 from support.small_runs import context_of, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
@@ -26,7 +27,6 @@ from morphogen.extras.search.replays import (
 )
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
-from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -101,7 +101,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     state = carry.state
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
     copy, _ = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
-    assert scenes.broken_invariants(copy.slots) == []
+    assert broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - LEFT_BY_LIFECYCLES:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
     sizes = [

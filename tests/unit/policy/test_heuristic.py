@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
+from support.small_states import advance_counters
 
 import morphogen as mg
 from morphogen.config.fields import to_settings
@@ -21,7 +22,7 @@ from morphogen.policy.heuristic import HeuristicPolicy, blueprint_order, build_h
 from morphogen.rules.decoding import decode
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
-from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
+from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint

@@ -1,6 +1,5 @@
 """Action controls: masks narrowed to what is declared, pure, and never to nothing."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +7,6 @@ from support.made_up_rollouts import noise, observation, tables
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.cli import main, setting_flags
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
 from morphogen.policy.baselines import RandomPolicy
@@ -28,18 +26,15 @@ from morphogen.rules.legality import (
     restrict_masks,
     used_heads,
 )
-from morphogen.steps.apply import apply_action
-from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state
+from morphogen.testing.builders.scenes import make_limits, make_slots
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
 
 S = Stage
 WAITING = [0, 0, 0, 2, 1, 2, 0, 0]
-TWO = Limits((True, True))
 FLOOR = (0.005, *[0.01] * 7)
 POLICY = NetworkPolicy(LstmNetwork(hidden=8), FLOOR)
 PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))
@@ -73,15 +68,6 @@ def situations(draw, low: int = -2, high: int = 13):
     return slots, draw(limits(slots)), entry, present
 
 
-@given(situations())
-def test_a_control_never_allows_what_was_not_allowed(situation):
-    slots, allow, entry, present = situation
-    masks = action_masks(slots, allow)
-    narrow, _ = restrict_masks(masks, entry, present)
-    for name, leaf in masks.items():
-        assert (narrow.get(name) <= leaf).all(), name
-
-
 @given(situations(), st.integers(0, 99))
 def test_a_mask_of_ones_own_narrows_what_is_legal_and_leaves_a_choice(situation, seed):
     slots, allow, _, _ = situation
@@ -101,18 +87,16 @@ def test_a_mask_of_ones_own_narrows_what_is_legal_and_leaves_a_choice(situation,
 @given(situations())
 def test_under_a_control_every_env_has_exactly_one_action_left_which_is_valid(situation):
     slots, allow, entry, present = situation
-    narrow, _ = restrict_masks(action_masks(slots, allow), entry, present)
-    assert (action_count(narrow) == 1).all()
+    masks = action_masks(slots, allow)
+    narrow, missed = restrict_masks(masks, entry, present)
+    for name, leaf in masks.items():
+        assert (narrow.get(name) <= leaf).all(), name
     assert (action_count(narrow) == 1).all()
     assert torch.equal(narrow.op, narrow.slot.any(-1))
     out = sampled(narrow)
     assert decode(out.action, slots, allow).valid.all()
-
-
-@given(situations())
-def test_an_action_is_missed_iff_it_is_declared_and_decode_would_refuse_it(situation):
-    slots, allow, entry, present = situation
-    _, missed = restrict_masks(action_masks(slots, allow), entry, present)
+    assert out.forced.all()
+    assert (out.log_prob == 0).all()
     assert torch.equal(missed, present & ~decode(entry, slots, allow).valid)
 
 
@@ -125,39 +109,6 @@ def test_what_is_declared_is_done_and_all_else_is_waited_through(situation, seed
     done = torch.where(relevant, entry, torch.tensor(WAITING))
     expected = torch.where((present & ~missed).unsqueeze(-1), done, torch.tensor(WAITING))
     assert out.action.tolist() == expected.tolist()
-
-
-@given(situations(), st.integers(0, 9))
-def test_a_controlled_step_is_forced_with_log_prob_and_entropy_exactly_zero(situation, seed):
-    slots, allow, entry, present = situation
-    narrow, _ = restrict_masks(action_masks(slots, allow), entry, present)
-    out = sampled(narrow, seed)
-    assert out.forced.all()
-    assert (out.log_prob == 0).all()
-    assert (out.entropy == 0).all()
-    assert (out.op_prob.max(-1).values == 1).all()
-
-
-@given(situations())
-def test_what_an_irrelevant_head_of_an_entry_holds_does_not_matter(situation):
-    slots, allow, entry, present = situation
-    masks, relevant = action_masks(slots, allow), torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
-    other = torch.where(relevant, entry, entry * 7 + 3)
-    assert trees_equal(
-        restrict_masks(masks, entry, present)[0], restrict_masks(masks, other, present)[0]
-    )
-
-
-@given(situations())
-def test_an_env_does_not_see_what_is_declared_for_its_neighbours(situation):
-    slots, allow, entry, present = situation
-    masks = action_masks(slots, allow)
-    narrow, missed = restrict_masks(masks, entry, present)
-    for e in range(len(slots)):
-        row = slice(e, e + 1)
-        alone, own = restrict_masks(masks[row], entry[row], present[row])
-        assert trees_equal(alone, narrow[row])
-        assert torch.equal(own, missed[row])
 
 
 @given(slot_states(), st.booleans())
@@ -197,30 +148,6 @@ def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_sta
     assert torch.equal(narrow.alpha_curve, masks.alpha_curve)
 
 
-@pytest.mark.parametrize(
-    ("slots", "action", "knobs"),
-    [
-        (make_slot(), [Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (make_slot(), [Op.GERMINATE, 1, 3, 2, 1, 2, 0, 0], {}),
-        (make_slot(), [Op.GERMINATE, 0, 0, 2, 1, 2, 0, 0], {}),
-        (make_slot(), [Op.GERMINATE, 0, 3, 4, 1, 2, 0, 0], {}),
-        (make_slot(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"disabled_ops": ("GERMINATE",)}),
-        (make_slot(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
-        (make_slot(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
-        (make_slot(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (
-            make_slot(stage=S.TRAINING, age=9),
-            [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0],
-            {"auto_forward": ("BLEND",)},
-        ),
-    ],
-)
-def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
-    narrow, missed = controlled(action_masks(slots, make_limits(slots, **knobs)), action)
-    assert missed.tolist() == [True]
-    assert narrow.op[0].tolist() == [True] + [False] * 5
-
-
 @given(situations(), st.booleans(), st.integers(0, 99))
 def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed):
     slots, allow, entry, present = situation
@@ -254,44 +181,3 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
         -1
     ].after.slots.blueprint
     assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}
-
-
-def test_decode_and_apply_know_nothing_of_controls():
-    before = make_state(make_slot())
-    narrow, _ = controlled(
-        action_masks(before.slots, make_limits(before.slots)), WAITING, present=False
-    )
-    assert not narrow.op[0, Op.GERMINATE]
-    action = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]])
-    after, outcome = apply_action(
-        before, decode(action, before.slots, make_limits(before.slots)), lifecycle=LifecycleSpec()
-    )
-    assert outcome.executed.all()
-    assert after.slots.stage.item() == S.GERMINATED
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
-def test_a_control_is_one_graph_for_all_values_and_runs_without_them():
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph.forward
-
-    def narrowed(slots, entry, present):
-        return restrict_masks(action_masks(slots, TWO), entry, present)
-
-    compiled = torch.compile(narrowed, fullgraph=True, backend=backend)
-    held = {"stage": S.HOLDING, "age": 9}
-    for rows, entry in (
-        ([[{}, {}], [held, {}]], [[1, 0, 3, 2, 1, 2, 0, 0], [4, 0] + [0] * 6]),
-        ([[held, {}], [{}, held]], [[4, 1] + [0] * 6, [9] * 8]),
-    ):
-        given_now = (make_slots(rows), torch.tensor(entry), torch.tensor([True, True]))
-        ghost = narrowed(*(part.to("meta") for part in given_now))
-        assert {leaf.device.type for leaf in (*ghost[0].values(), ghost[1])} == {"meta"}
-        expected, found = narrowed(*given_now), compiled(*given_now)
-        assert trees_equal(found[0], expected[0])
-        assert torch.equal(found[1], expected[1])
-    assert len(graphs) == 1

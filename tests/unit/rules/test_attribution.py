@@ -19,6 +19,7 @@ from morphogen.rules.attribution import (
 from morphogen.rules.shapley_values import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
 from morphogen.steps.score_step import attribute
+from morphogen.testing import oracles
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal
@@ -44,16 +45,6 @@ def measure(games: torch.Tensor, slots, *, pairs: int = 2, noise=None, full=None
     coalition, evaluated = coalitions(slots, noise, pairs=pairs, full=full)
     accuracy = torch.where(evaluated, games.gather(1, coalition), UNREAD)
     return attribution(accuracy, coalition, evaluated, slots, full=full)
-
-
-def brute_shapley(value, members) -> dict[int, float]:
-    """Mean marginal over all orders of the players, one order at a time."""
-    share = dict.fromkeys(members, 0.0)
-    orders = list(itertools.permutations(members))
-    for order in orders:
-        for place, player in enumerate(order):
-            share[player] += value(bits(order[: place + 1])) - value(bits(order[:place]))
-    return {player: total / len(orders) for player, total in share.items()}
 
 
 @st.composite
@@ -149,19 +140,12 @@ def test_every_nth_epoch_and_the_last_one_are_measured():
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_the_weights_are_the_mean_marginal_over_all_permutations(count):
     for m in range(2**count):
-        unit = brute_shapley(lambda coalition, m=m: float(coalition == m), range(count))
+        unit = oracles.shapley(lambda coalition, m=m: float(coalition == m), range(count))
         assert [row[m] for row in shapley_weights(count)] == pytest.approx(
             [unit[i] for i in range(count)], abs=1e-12
         )
     assert [sum(row) for row in shapley_weights(count)] == pytest.approx([0.0] * count, abs=1e-12)
     assert all(len(row) == 2**count for row in interaction_weights(count))
-
-
-@given(world=worlds(max_slots=6))
-def test_shapley_values_sum_to_the_clean_improvement(world):
-    games, slots = world
-    got = measure(games, slots)
-    close(got.shapley.sum(1), got.clean_improvement)
 
 
 @given(world=worlds())
@@ -178,7 +162,7 @@ def test_each_quantity_is_what_its_coalitions_say(world):
         assert got.host_acc[e] == value[0]
         close(got.uncommitted_improvement[e], value[everyone] - value[kept])
         close(got.clean_improvement[e], value[everyone] - value[0])
-        shares = brute_shapley(lambda c, v=value: v[c], members)
+        shares = oracles.shapley(lambda c, v=value: v[c], members)
         for s in range(slots.stage.shape[1]):
             assert got.contribution_valid[e, s] == (s in members)
             close(
@@ -196,73 +180,6 @@ def test_each_quantity_is_what_its_coalitions_say(world):
         close(got.boost_received[e], got.interaction[e].max(1).values.clamp_min(0))
 
 
-@given(world=worlds(max_slots=6))
-def test_what_is_no_player_gets_exactly_nothing(world):
-    games, slots = world
-    got = measure(games, slots)
-    outside = ~players(slots)
-    for name in ("contribution", "shapley", "interaction_sum", "boost_received"):
-        assert (getattr(got, name)[outside] == 0).all(), name
-    assert (got.interaction[outside] == 0).all()
-    assert not got.contribution_valid[outside].any()
-
-
-@given(world=worlds(max_slots=6), seed=st.integers(0, 99))
-def test_a_seed_that_never_matters_is_worth_nothing(world, seed):
-    games, slots = world
-    count = slots.stage.shape[1]
-    idle = seed % count
-    masked = games[:, torch.arange(2**count) & ~(1 << idle)]
-    got = measure(masked, slots)
-    close(got.shapley[:, idle], torch.zeros(len(games)))
-    close(got.contribution[:, idle], torch.zeros(len(games)))
-    close(got.interaction[:, idle], torch.zeros(len(games), count))
-
-
-@given(
-    world=worlds(max_slots=6).filter(lambda world: players(world[1]).sum(-1).max() <= 4),
-    seed=st.integers(0, 99),
-)
-def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, seed):
-    games, slots = world
-    count = slots.stage.shape[1]
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    moved = torch.tensor(
-        [bits(int(order[s]) for s in range(count) if m >> s & 1) for m in range(2**count)]
-    )
-    before = measure(games, slots)
-    after = measure(games[:, moved], slots.apply(lambda leaf: leaf[:, order]))
-    close(after.shapley, before.shapley[:, order])
-    close(after.interaction, before.interaction[:, order][:, :, order])
-    assert torch.equal(after.contribution, before.contribution[:, order])
-    assert torch.equal(after.clean_improvement, before.clean_improvement)
-    assert torch.equal(after.committed_acc, before.committed_acc)
-
-
-@given(
-    world=worlds(max_slots=6),
-    shift=st.integers(-50, 50),
-    factor=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-def test_worth_is_linear_in_the_accuracies_and_blind_to_a_constant(world, shift, factor, seed):
-    games, slots = world
-    other = (
-        torch.rand(games.shape, dtype=games.dtype, generator=torch.Generator().manual_seed(seed))
-        * 100
-    )
-    one, two = measure(games, slots), measure(other, slots)
-    both = measure(factor * games + other + shift, slots)
-    for name in (
-        "shapley",
-        "contribution",
-        "interaction",
-        "clean_improvement",
-        "uncommitted_improvement",
-    ):
-        close(getattr(both, name), factor * getattr(one, name) + getattr(two, name), 1e-8)
-
-
 @given(world=worlds(max_slots=6), points=st.lists(st.integers(-20, 20), min_size=6, max_size=6))
 def test_seeds_that_just_add_up_are_worth_what_they_add(world, points):
     _, slots = world
@@ -277,69 +194,11 @@ def test_seeds_that_just_add_up_are_worth_what_they_add(world, points):
     close(got.interaction, torch.zeros(envs, count, count))
 
 
-@given(world=worlds(max_slots=4).filter(lambda world: world[1].stage.shape[1] > 1))
-def test_two_seeds_that_can_be_exchanged_get_the_same(world):
-    """The game is made blind to which of the first two slots is on; both hold a player."""
-    games, slots = world
-    count = slots.stage.shape[1]
-    stage = slots.stage.clone()
-    stage[:, :2] = torch.where(
-        (stage[:, :2] >= 4) & (stage[:, :2] <= 6), stage[:, :2], int(Stage.HOLDING)
-    )
-    slots = slots.replace(stage=stage, alpha=((stage >= 4) & (stage <= 6)).float())
-    columns = torch.arange(2**count)
-    exchanged = (columns & ~0b11) | (columns & 1) << 1 | (columns >> 1 & 1)
-    got = measure(games + games[:, exchanged], slots)
-    close(got.shapley[:, 0], got.shapley[:, 1])
-    close(got.contribution[:, 0], got.contribution[:, 1])
-    close(got.interaction[:, 0, 2:], got.interaction[:, 1, 2:])
-    close(got.interaction_sum[:, 0], got.interaction_sum[:, 1])
-
-
 def test_two_interchangeable_seeds_share_what_they_do_together():
     games = torch.tensor([[10.0, 17.0, 17.0, 19.0]], dtype=torch.float64)
     got = measure(games, slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED]]))
     close(got.shapley, [[4.5, 4.5]])
     close(got.interaction, [[[0.0, -5.0], [-5.0, 0.0]]])
-
-
-@given(value=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
-def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(
-    value,
-):
-    games = torch.tensor([value], dtype=torch.float64) / 10
-    alone = measure(games, slots_by_stage([[Stage.DORMANT, Stage.HOLDING]]))
-    assert alone.contribution[0, 1] == alone.clean_improvement[0] == games[0, 2] - games[0, 0]
-    close(alone.shapley[0, 1], alone.clean_improvement[0])
-    pair = measure(games, slots_by_stage([[Stage.FOSSILIZED, Stage.HOLDING]]))
-    for i, lone in ((0, games[0, 1]), (1, games[0, 2])):
-        close(pair.interaction[0, i, 1 - i], pair.contribution[0, i] - (lone - games[0, 0]))
-
-
-@given(world=worlds(max_slots=6), seed=st.integers(0, 99))
-def test_committed_accuracy_is_that_of_the_host_without_fossils_and_the_present_one_with_nothing_else(
-    world, seed
-):
-    games, slots = world
-    stage, live = slots.stage, players(slots)
-    none = slots.replace(stage=torch.where(stage == Stage.FOSSILIZED, int(Stage.HOLDING), stage))
-    bare = measure(games, none)
-    assert torch.equal(bare.committed_acc, bare.host_acc)
-    kept = measure(games, slots.replace(stage=torch.where(live, int(Stage.FOSSILIZED), stage)))
-    assert torch.equal(kept.committed_acc, kept.val_acc)
-    assert not kept.uncommitted_improvement.any()
-    fossils = (live & (stage == Stage.FOSSILIZED)).long()
-    seen = (fossils << torch.arange(stage.shape[1])).sum(-1, keepdim=True)
-    idle = measure(games.gather(1, torch.arange(games.shape[1]) & seen), slots)
-    assert torch.equal(idle.committed_acc, idle.val_acc)
-
-
-@given(world=worlds(max_slots=4))
-def test_an_env_is_measured_alike_alone_and_among_others(world):
-    games, slots = world
-    together = measure(games, slots)
-    for e in range(len(games)):
-        assert_trees_equal(measure(games[e : e + 1], slots[e : e + 1]), together[e : e + 1])
 
 
 @given(world=worlds(max_slots=3))
@@ -368,7 +227,7 @@ def test_all_permutations_give_the_exact_value():
     games, slots = game_of_five(), slots_by_stage([[Stage.HOLDING] * 3 + [Stage.FOSSILIZED] * 2])
     orders = torch.tensor(list(itertools.permutations(range(5))), dtype=torch.float32) / 5
     got = measure(games, slots, pairs=len(orders), noise=orders.unsqueeze(0))
-    shares = brute_shapley(lambda c: games[0, c].item(), range(5))
+    shares = oracles.shapley(lambda c: games[0, c].item(), range(5))
     close(got.shapley[0], [shares[s] for s in range(5)])
     close(
         got.contribution[0],
@@ -505,14 +364,6 @@ def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurem
     close(state.slots.velocity[:, :1], [[0.3 * 3.0 / 3]], 1e-5)
 
 
-def test_a_constant_contribution_drives_velocity_to_zero():
-    state = scenes.make_state(slots_by_stage([[Stage.HOLDING]]), measured=False)
-    state, _ = epoch(state, torch.tensor([[50.0, 51.0]]))
-    for _ in range(40):
-        state, _ = epoch(state, torch.tensor([[50.0, 58.0]]))
-    assert state.slots.velocity.abs().max() < 1e-4
-
-
 @settings(max_examples=one_in(2))  # each example makes whole states
 @given(world=worlds(max_slots=3), loss=st.sampled_from([0.5, float("nan"), float("inf")]))
 def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
@@ -554,23 +405,6 @@ def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world,
     assert not got.interaction.diagonal(dim1=1, dim2=2).any()
 
 
-def test_attribute_never_asks_the_host():
-    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 6]), measured=False).to("meta")
-    full = is_measured_epoch(state.clock.epoch, every=2, episode_length=9)
-    coalition, evaluated = coalitions(
-        state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full
-    )
-    seen = Validation(
-        loss=torch.zeros(1, device="meta"),
-        accuracy=torch.zeros(coalition.shape, device="meta"),
-        coalition=coalition,
-        evaluated=evaluated,
-        batch_size=[1],
-    )
-    after, out = attribute(state, seen, every=2, episode_length=9, signal_spec=SignalSpec())
-    assert after.slots.contribution.device.type == out.shapley.device.type == "meta"
-
-
 def test_only_envs_of_more_than_four_slots_need_random_orders():
     four, five = (slots_by_stage([[Stage.HOLDING] * count]) for count in (4, 5))
     assert all(
@@ -582,16 +416,3 @@ def test_only_envs_of_more_than_four_slots_need_random_orders():
     )
     with pytest.raises(ValueError, match="noise: expected random orders of 5 slots, got None"):
         coalitions(five, None, pairs=2)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_")
-def test_measuring_is_one_graph():
-    slots = slots_by_stage([[Stage.HOLDING] * 5])
-    coalition, evaluated = coalitions(slots, fresh_noise(1, 2, 5), pairs=2)
-    accuracy = torch.where(evaluated, game_of_five().gather(1, coalition), 0.0)
-    traced = torch.compile(attribution, fullgraph=True, backend="eager")
-    close(
-        traced(accuracy, coalition, evaluated, slots).shapley,
-        attribution(accuracy, coalition, evaluated, slots).shapley,
-    )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, legal
+from morphogen.testing import oracles
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -29,49 +30,16 @@ def fields(spec) -> dict:
 
 
 @given(st.data(), slot_states())
-def test_any_integers_decode_to_fields_in_range(data, slots):
+def test_any_integers_decode_to_what_is_written_out_field_by_field(data, slots):
     allow = data.draw(limits(slots))
-    count = slots.stage.shape[1]
-    rows = st.lists(st.sampled_from(HUGE), min_size=8, max_size=8)
-    drawn = data.draw(st.lists(rows, min_size=len(slots), max_size=len(slots)))
-    spec = decode(torch.tensor(drawn, dtype=torch.int64), slots, allow)
-    assert (
-        (spec.op >= 0) & (spec.op < 6) & (spec.requested_op >= 0) & (spec.requested_op < 6)
-    ).all()
-    assert ((spec.slot >= 0) & (spec.slot < count)).all()
-    assert (
-        (spec.blueprint >= -1)
-        & (spec.blueprint < 13)
-        & (spec.algorithm >= 0)
-        & (spec.algorithm <= 3)
-    ).all()
-    for name, values in {
-        "tempo": (0, 3, 5, 8),
-        "alpha_target": (0.0, 0.5, 0.7, 1.0),
-        "alpha_steps": (0, 3, 5, 8),
-        "curve": (0, 1, 2, 3),
-        "steepness": (6.0, 12.0, 24.0),
-    }.items():
-        leaf = getattr(spec, name)
-        assert torch.isin(leaf, torch.tensor(values, dtype=leaf.dtype)).all(), name
-    assert (spec.target.sum(-1) == (spec.op != Op.WAIT)).all()
-    assert torch.equal(spec.valid, spec.reason == Reason.NONE)
-    assert (spec.op[~spec.valid] == Op.WAIT).all()
-
-
-@given(st.data(), slot_states())
-def test_an_action_is_valid_iff_its_heads_are_in_range_and_it_is_legal(data, slots):
-    allow = data.draw(limits(slots))
-    action = data.draw(actions(slots, -1, 7))
-    spec, legality, count = decode(action, slots, allow), legal(slots, allow), slots.stage.shape[1]
-    sizes = (6, count, 13, 4, 3, 3, 4, 5)
-    for e, heads in enumerate(action.tolist()):
-        op = heads[0]
-        fits = 0 <= op < 6 and all(0 <= heads[h] < sizes[h] for h in Head if RELEVANT[op][h])
-        ok = fits and (op == Op.WAIT or bool(legality[e, op, heads[1]]))
-        if ok and op == Op.GERMINATE:
-            ok = heads[2] in allow.allowed_blueprints
-        assert spec.valid[e].item() == ok
+    row = st.lists(st.integers(-1, 7) | st.sampled_from(HUGE), min_size=8, max_size=8)
+    drawn = data.draw(st.lists(row, min_size=len(slots), max_size=len(slots)))
+    spec = decode(torch.tensor(drawn), slots, allow)
+    for e, env in enumerate(oracles.slot_cells(slots)):
+        assert legal(slots, allow)[e].tolist() == oracles.legality(env, allow)
+        wanted = oracles.decode(drawn[e], env, allow)
+        found = {name: getattr(spec, name)[e].tolist() for name in wanted}
+        assert found == {**wanted, "alpha_target": pytest.approx(wanted["alpha_target"])}
 
 
 @given(st.data(), slot_states())
@@ -129,47 +97,6 @@ def test_germinate_reads_the_curve_of_the_style():
     }
 
 
-@pytest.mark.parametrize(
-    ("style", "curve", "algorithm"),
-    [(0, Curve.LINEAR, 1), (1, Curve.LINEAR, 2), (2, Curve.SIGMOID, 1), (3, Curve.LINEAR, 3)],
-)
-def test_a_style_is_a_curve_and_an_algorithm(style, curve, algorithm):
-    spec = spec_of([Op.GERMINATE, 0, 1, style, 0, 0, 0, 0], make_slot())
-    assert (spec.curve.item(), spec.algorithm.item()) == (curve, algorithm)
-
-
-@pytest.mark.parametrize(
-    ("index", "curve", "steepness"),
-    [(0, 1, 12.0), (1, 2, 12.0), (2, 3, 6.0), (3, 3, 12.0), (4, 3, 24.0)],
-)
-def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_style(
-    index, curve, steepness
-):
-    spec = spec_of(
-        [Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], make_slot(stage=S.HOLDING, alpha=1.0)
-    )
-    assert (spec.curve.item(), spec.steepness.item()) == (curve, steepness)
-    assert (spec.algorithm.item(), spec.alpha_steps.item(), spec.alpha_target.item()) == (
-        Algorithm.ADD,
-        5,
-        0.5,
-    )
-    assert (spec.blueprint.item(), spec.tempo.item()) == (-1, 0)
-
-
-@pytest.mark.parametrize(("speed", "ticks"), [(0, 0), (1, 3), (2, 5), (3, 8)])
-def test_prune_reads_speed_and_curve(speed, ticks):
-    spec = spec_of(
-        [Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], make_slot(stage=S.HOLDING, alpha=1.0, age=9)
-    )
-    assert (spec.alpha_steps.item(), spec.curve.item(), spec.alpha_target.item()) == (
-        ticks,
-        Curve.COSINE,
-        0.0,
-    )
-    assert spec.algorithm.item() == Algorithm.NONE
-
-
 TRAINING, EMPTY, HELD = (
     {"stage": S.TRAINING, "age": 9},
     {},
@@ -190,17 +117,13 @@ def to(op, slot=0, **heads):
     ("slots", "action", "knobs", "reason"),
     [
         ([EMPTY], to(7), {}, Reason.OUT_OF_RANGE),
-        ([EMPTY], to(-1), {}, Reason.OUT_OF_RANGE),
         ([EMPTY], to(Op.GERMINATE, 1, blueprint=1), {}, Reason.OUT_OF_RANGE),
-        ([EMPTY], to(Op.GERMINATE, 0, blueprint=13), {}, Reason.OUT_OF_RANGE),
         ([EMPTY], to(Op.GERMINATE, 0, blueprint=1, tempo=-2), {}, Reason.OUT_OF_RANGE),
         ([HELD], to(Op.FOSSILIZE), {"disabled_ops": ("FOSSILIZE",)}, Reason.OP_DISABLED),
         ([TRAINING], to(Op.ADVANCE), {"auto_forward": ("BLEND",)}, Reason.OP_DISABLED),
         ([EMPTY, EMPTY], GROW, {"enabled": (False, True)}, Reason.SLOT_DISABLED),
         ([EMPTY], to(Op.ADVANCE), {}, Reason.WRONG_STAGE),
-        ([HELD], GROW, {}, Reason.WRONG_STAGE),
         ([EMPTY, TRAINING], GROW, {}, Reason.BUSY),
-        ([EMPTY, {"stage": S.EMBARGOED}], GROW, {}, Reason.BUSY),
         ([EMPTY, HELD], GROW, {"max_seeds": 1}, Reason.SEED_LIMIT),
         ([EMPTY, TRAINING], GROW, {"max_seeds": 1}, Reason.BUSY),
         ([{"stage": S.TRAINING, "age": 4}], to(Op.PRUNE), {}, Reason.TOO_YOUNG),
@@ -208,7 +131,6 @@ def to(op, slot=0, **heads):
         ([{**MOVING, "age": 0}], to(Op.PRUNE), {}, Reason.TOO_YOUNG),
         ([MOVING], to(Op.SET_ALPHA_TARGET), {}, Reason.ALPHA_MOVING),
         ([EMPTY], to(Op.GERMINATE), {}, Reason.BLUEPRINT_NOT_ALLOWED),
-        ([EMPTY], to(Op.GERMINATE, blueprint=8), {}, Reason.BLUEPRINT_NOT_ALLOWED),
         (
             [EMPTY],
             to(Op.GERMINATE, blueprint=1),

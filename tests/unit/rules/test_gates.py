@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate
-from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import make_slot, make_slots
+from morphogen.testing.builders.scenes import make_slot
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import AlphaMode, Check, Stage
 
@@ -103,21 +102,18 @@ def test_an_alpha_within_the_tolerance_is_at_its_target():
     assert ask(near, PERMISSIVE) == (True, set())
 
 
-def test_numbers_that_are_not_numbers_never_pass():
-    nan = float("nan")
-    assert not ask(
-        make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE
-    )[0]
-    assert not ask(
-        make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT
-    )[0]
-    assert not ask(make_slot(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[
-        0
-    ]
-    assert not ask(make_slot(stage=S.TRAINING, **READY[S.TRAINING]), STRICT, accuracy=nan)[0]
-    assert not ask(make_slot(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[
-        0
-    ]
+@pytest.mark.parametrize(
+    ("stage", "spec", "leaf"),
+    [
+        (S.TRAINING, PERMISSIVE, "gradient_health"),
+        (S.TRAINING, STRICT, "gradient_ratio"),
+        (S.TRAINING, STRICT, "accuracy_at_stage_start"),
+        (S.HOLDING, STRICT, "contribution"),
+        (S.BLENDING, PERMISSIVE, "alpha"),
+    ],
+)
+def test_numbers_that_are_not_numbers_never_pass(stage, spec, leaf):
+    assert not ask(make_slot(stage=stage, **{**READY[stage], leaf: float("nan")}), spec)[0]
 
 
 @given(slot_states(), st.sampled_from(list(S)), st.booleans())
@@ -164,20 +160,6 @@ def test_improving_one_input_never_turns_pass_into_fail(slots, leaf, permissive)
     assert (before <= after).all()
 
 
-@given(slot_states(), st.booleans(), st.floats(0, 40))
-def test_a_better_accuracy_never_turns_pass_into_fail(slots, permissive, points):
-    spec = LifecycleSpec(permissive_gates=permissive)
-    before, after = (up(slots, spec, accuracy=60.0 + gain)[0] for gain in (0.0, points))
-    assert (before <= after).all()
-
-
-@given(slot_states(stages=(S.TRAINING, S.HOLDING)), st.booleans())
-def test_what_was_not_measured_never_passes_whatever_else_holds(slots, permissive):
-    flags = ("gradient_valid", "gradient_ratio_valid", "contribution_valid")
-    blind = slots.replace(**{name: torch.zeros_like(getattr(slots, name)) for name in flags})
-    assert not up(blind, LifecycleSpec(permissive_gates=permissive))[0].any()
-
-
 def up(slots, spec, accuracy=60.0):
     target = torch.tensor([UP.get(stage, 0) for stage in map(S, slots.stage.flatten().tolist())])
     return check_gate(
@@ -185,49 +167,9 @@ def up(slots, spec, accuracy=60.0):
     )
 
 
-@given(slot_states(stages=(S.BLENDING, S.HOLDING)))
-def test_permissive_gates_pass_wherever_the_strict_g3_and_g5_pass(slots):
-    assert (up(slots, STRICT)[0] <= up(slots, PERMISSIVE)[0]).all()
-
-
-@given(slot_states(stages=(S.TRAINING, S.HOLDING)))
-def test_an_exploding_gradient_never_passes_the_permissive_gates(slots):
-    slots = slots.replace(gradient_valid=slots.stage > 0, exploding=slots.stage > 0)
-    assert not up(slots, PERMISSIVE)[0].any()
-
-
-@given(st.data(), slot_states(), st.booleans())
-def test_the_decision_for_a_slot_depends_on_no_other_slot(data, slots, permissive):
-    spec = LifecycleSpec(permissive_gates=permissive)
-    order = data.draw(st.permutations(range(slots.stage.shape[1])))
-    for whole, moved in zip(up(slots, spec), up(permute(slots, order), spec), strict=True):
-        assert torch.equal(whole[:, order], moved)
-    for s in range(slots.stage.shape[1]):
-        for whole, alone in zip(
-            up(slots, spec), up(slots.apply(lambda x, s=s: x[:, s : s + 1]), spec), strict=True
-        ):
-            assert torch.equal(whole[:, s : s + 1], alone)
-
-
-@given(slot_states(stages=(S.HOLDING,)), st.floats(0.01, 100))
-def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
-    hurting = slots.replace(contribution=torch.full_like(slots.contribution, -harm))
-    assert not up(hurting, STRICT)[0].any()
-
-
 def test_limits_of_the_configuration_are_the_ones_asked_for():
     spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
-    slots = make_slots(
-        [
-            [
-                {
-                    "stage": S.TRAINING,
-                    "epochs_in_stage": 2,
-                    "gradient_valid": True,
-                    "gradient_health": 0.25,
-                }
-            ]
-        ]
-    )
+    early = {"epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}
+    slots = make_slot(stage=S.TRAINING, **early)
     assert ask(slots, spec) == (True, set())
     assert ask(slots, PERMISSIVE)[1] == {Check.TOO_EARLY, Check.UNHEALTHY_GRADIENT}

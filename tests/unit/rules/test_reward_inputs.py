@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.small_runs import live, tiny, world_of
+from support.small_runs import live, score_inputs, tiny, world_of
 
 from morphogen.env.setup import build_setup
 from morphogen.rules.counts import seed_params
@@ -40,7 +40,7 @@ def with_numbers(epoch, dice):
         governed=governed.replace(slots=other_numbers(governed.slots, dice)),
         measured=attribution.replace(interaction=torch.rand(ENVS, SLOTS, SLOTS, generator=dice)),
     )
-    return epoch._replace(before=before, step=step)
+    return epoch._replace(carry=epoch.carry._replace(state=before), step=step)
 
 
 class Scene:
@@ -53,25 +53,10 @@ class Scene:
         self.shown = [self.inputs(epoch) for epoch in self.epochs]
 
     def inputs(self, epoch, **changed):
-        parts = {
-            "governed": epoch.step.governed,
-            "outcome": epoch.step.outcome,
-            "attribution": epoch.step.measured,
-            "report": epoch.step.report,
-            "validation": epoch.step.validation,
-            "before": epoch.before,
-            **changed,
-        }
-        before = parts.pop("before")
-        return reward_inputs(
-            *parts.values(),
-            before=before,
-            host_params=epoch.step.host_params,
-            params=self.params(epoch.before),
-            next_params=self.params(epoch.step.governed),
-            target_loss=0.3,
-            episode_length=EPOCHS,
-        )
+        governed = changed.pop("governed", epoch.step.governed)
+        given = score_inputs(epoch, target_loss=0.3, episode_length=EPOCHS)
+        sizes = {"params": self.params(epoch.before), "next_params": self.params(governed)}
+        return reward_inputs(governed, given._replace(**sizes, **changed))
 
     def params(self, state):
         return seed_params(state.slots, self.setup.net.counts, self.setup.net.gate_counts)

@@ -64,10 +64,3 @@ def test_a_move_succeeds_iff_it_is_legal_and_asked_for_and_an_illegal_one_change
                 start,
             ]
             assert all(now[name] == was[name] for name in SLOT_LEAVES if name not in MARKS)
-
-
-@given(slot_states())
-def test_staying_is_no_move(slots):
-    after = transition(slots, slots.stage > 0, slots.stage, torch.full((len(slots),), 77.0))
-    for name in SLOT_LEAVES:
-        assert torch.equal(getattr(after, name), getattr(slots, name)), name

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_states import advance_counters
 from tensordict import TensorDict
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
@@ -18,7 +19,6 @@ from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
-    advance_counters,
     make_limits,
     make_slot,
     make_slots,

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.made_up_measurements import make_attribution
 from support.profiles import one_in
 
 from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
@@ -17,9 +18,9 @@ from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.steps.govern_step import first_snapshot, govern
-from morphogen.steps.score_step import attribute, score
+from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.scenes import make_attribution, slots_by_stage
+from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint
@@ -81,11 +82,19 @@ def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation
 
 
 def seed_sizes(before, after, *counts):
-    """Parameters of the seeds on both sides of a step, as `score` takes them."""
-    params, next_params = (
-        seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after)
-    )
-    return {"params": params, "next_params": next_params}
+    """Parameters of the seeds on both sides of a step."""
+    return [seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after)]
+
+
+def given_of(before, after, *measured, counts=()):
+    """The inputs of the score; measured: outcome, attribution, report and validation."""
+    sizes = seed_sizes(before, after, *counts)
+    host = torch.full((len(before),), 100, device=before.device)
+    return ScoreInputs(before, *measured, host, *sizes, target_loss=0.3, episode_length=T)
+
+
+def rule_of(**spec):
+    return build_rule(RewardSpec(**spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA)
 
 
 def pay(
@@ -93,23 +102,15 @@ def pay(
 ):
     """Score a state in one call; by default nothing was measured to help and nothing went wrong."""
     envs = state.batch_size[0]
-    attribution = make_attribution([50.0] * envs) if attribution is None else attribution
-    return score(
+    given = given_of(
+        state,
         state,
         outcome_of(envs, op, executed=executed),
-        attribution,
+        make_attribution([50.0] * envs) if attribution is None else attribution,
         report_of([False] * envs if rolled_back is None else rolled_back),
         seen([1.0] * envs, [50.0] * envs),
-        before=state,
-        host_params=torch.full((envs,), 100),
-        rule=build_rule(
-            RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA
-        ),
-        **seed_sizes(state, state),
-        param_budget=BUDGET,
-        target_loss=0.3,
-        episode_length=T,
     )
+    return score(state, given, rule=rule_of(rule=rule, **spec), param_budget=BUDGET)
 
 
 stages = st.lists(
@@ -238,22 +239,15 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
         scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False),
         2,
     )
-    after, got = score(
+    given = given_of(
+        state,
         state,
         outcome_of(envs),
         make_attribution([50.0] * envs),
         report_of([False] * envs),
         seen([loss, 1.3], [50.0] * envs),
-        before=state,
-        host_params=torch.full((envs,), 100),
-        rule=build_rule(
-            RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA
-        ),
-        **seed_sizes(state, state),
-        param_budget=BUDGET,
-        target_loss=0.3,
-        episode_length=T,
     )
+    after, got = score(state, given, rule=rule_of(rule="loss"), param_budget=BUDGET)
     assert got.reward.tolist() == pytest.approx([(GAMMA - 1) * 0.4, GAMMA * 0.5 - 0.4])
     assert got.unmeasured.tolist() == [True, False]
     assert after.ledger["phi"].tolist() == pytest.approx([0.4, 0.5])
@@ -300,20 +294,8 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         start, validation, every=1, episode_length=T, signal_spec=SignalSpec()
     )
     judged, report = govern(measured, validation, metrics, spec=GovernorSpec(), minibatches=4)
-    after, got = score(
-        judged,
-        outcome_of(2),
-        worth,
-        report,
-        validation,
-        before=start,
-        host_params=torch.full((2,), 100),
-        rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        **seed_sizes(start, judged),
-        param_budget=BUDGET,
-        target_loss=0.3,
-        episode_length=T,
-    )
+    given = given_of(start, judged, outcome_of(2), worth, report, validation)
+    after, got = score(judged, given, rule=rule_of(), param_budget=BUDGET)
     last = epoch == T - 1
     assert report.rolled_back.tolist() == [True, False]
     assert got.terminated.tolist() == [True, last]
@@ -335,32 +317,14 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     counts = (tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3)), (0, 0, 0))
     state = scenes.make_state(slots, epoch=T - 1, measured=False)
     shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
-    kwargs = {
-        "host_params": torch.full((len(rows),), 100),
-        "rule": build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        "param_budget": BUDGET,
-        "target_loss": 0.3,
-        "episode_length": T,
-    }
     rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
-    _, one = score(
-        state,
-        outcome_of(len(rows)),
-        out,
-        *rest,
-        before=state,
-        **seed_sizes(state, state, *counts),
-        **kwargs,
-    )
-    _, other = score(
-        shuffled,
-        outcome_of(len(rows)),
-        moved,
-        *rest,
-        before=shuffled,
-        **seed_sizes(shuffled, shuffled, *counts),
-        **kwargs,
-    )
+
+    def scored(now, attribution):
+        given = given_of(now, now, outcome_of(len(rows)), attribution, *rest, counts=counts)
+        return score(now, given, rule=rule_of(), param_budget=BUDGET)[1]
+
+    one = scored(state, out)
+    other = scored(shuffled, moved)
     assert_trees_equal(
         other,
         one.replace(
@@ -369,23 +333,6 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
             detector_ratio=one.detector_ratio[:, place],
         ),
     )
-
-
-@settings(max_examples=one_in(2))  # each example makes whole states
-@given(rows=stages)
-def test_an_env_does_not_see_its_neighbours(rows):
-    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
-    state = scenes.make_state(slots, phi=0.02, measured=False)
-    flags = [e == 1 for e in range(len(rows))]
-    out = make_attribution(
-        [50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))]
-    )
-    after, together = pay(state, attribution=out, rolled_back=flags)
-    for e in range(len(rows)):
-        row = slice(e, e + 1)
-        alone_after, alone = pay(state[row], attribution=out[row], rolled_back=flags[row])
-        assert_trees_equal(alone, together[row])
-        assert_trees_equal(alone_after, after[row])
 
 
 # close
@@ -405,25 +352,6 @@ def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
     rest = {"ledger": state.ledger, "clock": state.clock}
     counters = {"epochs_in_stage": state.slots.epochs_in_stage, "age": state.slots.age}
     assert_trees_equal(after.replace(slots=after.slots.replace(**counters), **rest), state)
-
-
-def test_score_never_asks_the_host():
-    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3]), measured=False).to("meta")
-    _, got = score(
-        state,
-        outcome_of(1).to("meta"),
-        make_attribution([50.0]).to("meta"),
-        report_of([False]).to("meta"),
-        seen([1.0], [50.0]).to("meta"),
-        before=state,
-        host_params=torch.full((1,), 100, device="meta"),
-        rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        **seed_sizes(state, state),
-        param_budget=BUDGET,
-        target_loss=0.3,
-        episode_length=T,
-    )
-    assert got.reward.device.type == "meta"
 
 
 # detectors

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from support.profiles import one_in
+from support.small_states import advance_counters
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.policy.baselines import RandomPolicy
@@ -20,7 +21,6 @@ from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
-    advance_counters,
     make_limits,
     make_seed_rows,
     make_slot,

@@ -65,11 +65,13 @@ def compared(x, mask):
     ],
 )
 def test_a_read_is_seen_where_it_happens(function, op):
-    reads = audit.record_host_reads(function, X, MASK)
-    assert f"aten.{op}" in {read.op for read in reads}
+    with audit.HostReadMode() as seen:
+        function(X, MASK)
+    assert f"aten.{op}" in {read.op for read in seen.reads}
     line = function.__code__.co_firstlineno
-    assert any(f"{__file__}:{line + shift}:" in reads[0].location for shift in (1, 2))
-    assert audit.audit(function, X, MASK).describe().startswith(f"{reads[0].op} at ")
+    first = seen.reads[0]
+    assert any(f"{__file__}:{line + shift}:" in first.location for shift in (1, 2))
+    assert audit.audit(function, X, MASK).startswith(f"{first.op} at ")
 
 
 def listed(x, mask):
@@ -101,9 +103,10 @@ def test_a_result_on_the_cpu_is_named():
     ("function", "name"), [(listed, "tolist"), (fetched, "cpu"), (counted, "numpy")]
 )
 def test_the_source_tells_what_a_run_on_the_cpu_does_not_show(function, name):
-    assert not audit.record_host_reads(function, X, MASK)
-    assert [found for _, found in audit.audit(function, X, MASK).source_reads] == [name]
-    assert f"line 2 of its source has .{name}" in audit.audit(function, X, MASK).describe()
+    with audit.HostReadMode() as seen:
+        function(X, MASK)
+    assert not seen.reads
+    assert audit.audit(function, X, MASK).endswith(f"line 2 of its source has .{name}")
 
 
 class Seldom:
@@ -118,29 +121,16 @@ class Seldom:
 
 @pytest.mark.parametrize("function", [Seldom(), functools.partial(Seldom())])
 def test_the_source_of_an_object_is_that_of_its_call(function):
-    found = audit.audit(function, X)
-    assert not found.reads
-    assert found.meta_failure == ""
-    assert [name for _, name in found.source_reads] == ["item"]
+    assert audit.audit(function, X) == "line 2 of its source has .item"
 
 
 def test_code_without_reads_passes():
-    found = audit.audit(quiet, X, MASK)
-    assert not found
-    assert found.describe() == ""
-    assert not audit.audit(lambda x: x + 1, X), (
-        "the source of a lambda cannot be separated from its neighbours'"
-    )
+    assert audit.audit(quiet, X, MASK) == ""
+    # the source of a lambda cannot be separated from its neighbours'
+    assert audit.audit(lambda x: x + 1, X) == ""
 
 
 def test_the_arguments_are_left_alone():
     tree = TensorDict({"x": X.clone()}, batch_size=[3])
     audit.audit(lambda part: part["x"].zero_(), tree)
     assert torch.equal(tree["x"], X)
-
-
-def test_a_block_can_be_watched_too():
-    with audit.HostReadMode() as seen:
-        bool(MASK.any())
-        X[MASK].sum()
-    assert [read.op for read in seen.reads] == ["aten._local_scalar_dense", "aten.index"]

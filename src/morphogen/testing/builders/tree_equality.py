@@ -75,11 +75,11 @@ def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
     return map_tree(tree, change)
 
 
-def tree_form(tree: Any) -> tuple[Any, ...]:
+def tree_form(tree: Any) -> tuple[frozenset[Any], tuple[str, ...]]:
     """Return shapes and dtypes of the leaves, and the plain values: all that a run may depend on
     without reads.
     """
-    shapes = tuple((path, leaf.dtype, tuple(leaf.shape)) for path, leaf in leaves(tree).items())
+    shapes = frozenset((path, str(leaf.dtype), *leaf.shape) for path, leaf in leaves(tree).items())
     plain = [part for part in tree if not leaves(part)] if isinstance(tree, tuple) else []
     return shapes, tuple(repr(part) for part in plain)
 

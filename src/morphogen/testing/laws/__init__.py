@@ -26,7 +26,6 @@ from morphogen.testing.laws.check import (
     MASK_LAWS,
     REWARD_LAWS,
     STEP_LAWS,
-    callable_name,
     check_mask,
     check_reward,
     check_rule,
@@ -46,20 +45,6 @@ from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
 __all__ = ["MASK_LAWS", "PART_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
-__all__ += [
-    "check_blueprint",
-    "check_dataset",
-    "check_environment",
-    "check_host",
-    "check_learner",
-    "check_network",
-]
-__all__ += [
-    "callable_name",
-    "check_mask",
-    "check_observation",
-    "check_reward",
-    "check_rule",
-    "check_step",
-    "check_worlds",
-]
+__all__ += ["check_blueprint", "check_dataset", "check_environment", "check_host"]
+__all__ += ["check_learner", "check_mask", "check_network", "check_observation"]
+__all__ += ["check_reward", "check_rule", "check_step", "check_worlds"]

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -20,10 +19,11 @@ from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
 from morphogen.testing.laws.search import BrokenLaw, Law, check_laws, meaning
 from morphogen.testing.laws.step import Subject, check_one_graph
-from morphogen.testing.strategies import reward_episodes, slot_states, trajectories
+from morphogen.testing.strategies import reward_episodes, slot_states
 from morphogen.vocab.limits import Limits
 
-_STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
+SubjectLaw = Callable[[Subject, Any], str]
+_STEP_CHECKS: dict[str, SubjectLaw] = {
     law.__name__: law
     for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
 }
@@ -31,25 +31,15 @@ _REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
     law.__name__: law
     for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
-_MASK_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
-    law.__name__: law for law in (mask.shapes, mask.choice)
-}
-# name -> what holds
-STEP_LAWS = {
-    name: meaning(law)
-    for name, law in {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}.items()
-}
-REWARD_LAWS = {
-    name: STEP_LAWS[name]
-    for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")
-} | {
-    law.__name__: meaning(law)
-    for law in (*_REWARD_CHECKS.values(), reward.heads, reward.telescopes, reward.within_bounds)
-}
-MASK_LAWS = {law.__name__: meaning(law) for law in (*_MASK_CHECKS.values(), mask.legal)}
-HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
-MAX_SHRINKS = 500
+# name -> promise
+STEP_LAWS = {name: meaning(law) for name, law in _STEP_CHECKS.items()}
+STEP_LAWS |= {"slots": meaning(step.slots), "graph": meaning(check_one_graph)}
+REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")}
+REWARD_LAWS |= {name: meaning(law) for name, law in _REWARD_CHECKS.items()}
+REWARD_LAWS |= {law.__name__: meaning(law) for law in (reward.telescopes, reward.within_bounds)}
+MASK_LAWS = {law.__name__: meaning(law) for law in (mask.shapes, mask.choice, mask.legal)}
 BACKEND = "aot_eager"
+_SHAPING = "shaping"  # component that telescopes
 
 
 def check_step(
@@ -58,10 +48,8 @@ def check_step(
     *,
     slots: bool = False,
     examples: int | None = None,
-    shrinks: int = MAX_SHRINKS,
     skip: Collection[str] = (),
-    backend: str = BACKEND,
-    laws: Mapping[str, Callable[[Subject, Any], str]] = MappingProxyType({}),
+    laws: Mapping[str, SubjectLaw] | None = None,
     **options: Any,
 ) -> None:
     """Check a step against the laws of `STEP_LAWS`.  Raises BrokenLaw for the first violation.
@@ -70,9 +58,7 @@ def check_step(
         states: draws the arguments, several as a tuple; some examples must have equal shapes.
         slots: also check that permuting slots permutes nothing else.
         examples: their number; None: as the Hypothesis profile says.
-        shrinks: attempts to find a smaller example.
         skip: names of laws that are not checked.
-        backend: of `torch.compile`.
         laws: further laws, by name.
         options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`,
         `slot_axis`.
@@ -89,20 +75,14 @@ def check_step(
         ...     print(error.law, "|", error.sentence)
         writes | hurry writes to its input: clock.epoch has changed
     """
-    fields: dict[str, Any] = {"name": callable_name(function), **options}
-    subject = Subject(function, **fields)
-    checks = {
-        "accepts": step.accepts,
-        **laws,
-        **_STEP_CHECKS,
-        **({"slots": step.slots} if slots else {}),
-    }
+    subject = Subject(function, **{"name": callable_name(function), **options})
+    checks = {"accepts": step.accepts, **(laws or {}), **_STEP_CHECKS}
+    if slots:
+        checks["slots"] = step.slots
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
-    drawn = check_laws(
-        subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks
-    )
+    drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples)
     if "graph" not in skip:
-        check_one_graph(subject, drawn, backend=backend)
+        check_one_graph(subject, drawn, backend=BACKEND)
 
 
 def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **options: Any) -> None:
@@ -153,22 +133,18 @@ def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) 
     """
     bounds = Limits((True, True)) if limits is None else limits
     drawn = slot_states(min_slots=len(bounds.enabled), max_slots=len(bounds.enabled))
-    laws = {**_MASK_CHECKS, "legal": functools.partial(mask.legal, limits=bounds)}
-    options = {"slot_axis": 2, **options}
-    check_step(function, drawn, laws=laws, **options)
+    laws: dict[str, SubjectLaw] = {"shapes": mask.shapes, "choice": mask.choice}
+    laws["legal"] = functools.partial(mask.legal, limits=bounds)
+    check_step(function, drawn, laws=laws, slot_axis=2, **options)
 
 
 def check_reward(
     rule: Rule | PaymentFn,
     *,
     gamma: float | None = None,
-    component: str = "shaping",
     bounds: tuple[float, float] | None = None,
-    slots: int = 3,
     examples: int | None = None,
-    shrinks: int = MAX_SHRINKS,
     skip: Collection[str] = (),
-    backend: str = BACKEND,
     **options: Any,
 ) -> None:
     """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first
@@ -177,10 +153,9 @@ def check_reward(
     Args:
         rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float
         [E]}`.
-        gamma: also check that `component` telescopes under this discount.
+        gamma: also check that the component `shaping` telescopes under this discount.
         bounds: also check that every reward lies between two numbers.
-        slots: number of slots of an env.
-        examples, shrinks, skip, backend: as in `check_step`.
+        examples, skip: as in `check_step`.
         options: `name`, and `tolerance` of a row alone against the row in the batch.
 
     Example:
@@ -197,42 +172,25 @@ def check_reward(
         naive pays a non-finite number: components.gain, where an invalid value is nan
     """
     rule = _as_rule(rule)
-    fields: dict[str, Any] = {"name": callable_name(getattr(rule, "function", rule)), **options}
-    payer = RewardSubject(rule, **fields)
+    name = callable_name(getattr(rule, "function", rule))
+    payer = RewardSubject(rule, **{"name": name, **options})
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:
-        if component not in rule.components:
-            raise ConfigError(
-                f"component: expected one of {', '.join(rule.components)}, got {component!r}"
-            )
+        if _SHAPING not in rule.components:
+            given = ", ".join(rule.components)
+            raise ConfigError(f"gamma: expected a rule with a component {_SHAPING}, got {given}")
         laws["telescopes"] = functools.partial(
-            reward.telescopes, payer, gamma=gamma, component=component
+            reward.telescopes, payer, gamma=gamma, component=_SHAPING
         )
     if bounds is not None:
-        laws["within_bounds"] = functools.partial(
-            reward.within_bounds, payer, low=bounds[0], high=bounds[1]
-        )
-    drawn = reward_episodes(max_steps=3, slots=slots)
-    episodes = check_laws(
-        payer.name, _drop_skipped(laws, skip), drawn, count=examples, shrinks=shrinks
-    )
-    played = _drop_skipped({"heads": functools.partial(reward.heads, payer)}, skip)
-    count = examples or HEADS_EXAMPLES
-    check_laws(
-        payer.name,
-        played,
-        trajectories(max_steps=3),
-        count=min(HEADS_EXAMPLES, count),
-        shrinks=shrinks,
-    )
+        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, bounds=bounds)
+    drawn = reward_episodes(max_steps=3)
+    episodes = check_laws(payer.name, _drop_skipped(laws, skip), drawn, count=examples)
     if "graph" not in skip:
-        pairs = [
-            pair
-            for episode in episodes
-            for pair in payer.rule_args(cast_tree(episode, torch.float32))
-        ]
-        check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
+        single = (cast_tree(episode, torch.float32) for episode in episodes)
+        pairs = [pair for episode in single for pair in payer.rule_args(episode)]
+        check_one_graph(Subject(payer.call, payer.name), pairs, backend=BACKEND)
 
 
 def _as_rule(rule: Rule | PaymentFn) -> Rule:
@@ -257,16 +215,7 @@ def _as_rule(rule: Rule | PaymentFn) -> Rule:
 
 
 def callable_name(function: object) -> str:
-    """Return the name of a function, or of the class of an object, for messages.
-
-    Example:
-        >>> from functools import partial
-        >>> import morphogen as mg
-        >>> from morphogen.testing import laws
-        >>> tick = partial(mg.steps.tick, lifecycle=mg.LifecycleSpec())
-        >>> laws.callable_name(tick), laws.callable_name(mg.PpoLearner())
-        ('tick', 'PpoLearner')
-    """
+    """Return the name of a function, or of the class of an object, for messages."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)

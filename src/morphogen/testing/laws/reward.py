@@ -14,21 +14,22 @@ from morphogen.rules.rewards.protocol import Rule
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import play_rule, replace_invalid
-from morphogen.testing.builders.synthetic_epoch import SyntheticEpoch, run_epoch
 from morphogen.testing.builders.tree_equality import (
     cast_tree,
     copy_tree,
     differing_leaves,
     leaves,
     tensors_equal,
+    tree_form,
 )
 from morphogen.testing.laws.search import Law
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
-from morphogen.vocab.action import RELEVANT, Head, Op
+from morphogen.vocab.action import Op
 
 REWARD_TOLERANCE = 1e-9  # rewards in float64
 _INVALID_VALUES = (0.0, math.nan, math.inf, -math.inf)  # contents of invalid fields
 Episode = Sequence[RewardInputs]
+STEP_LAWS = {law.__name__: law for law in (accepts, host, writes, repeats, neighbours)}
 
 
 class RuleArgs(NamedTuple):
@@ -68,78 +69,53 @@ class RewardSubject:
 
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
-    subject = Subject(
-        payer.call,
-        payer.name,
-        tolerance=payer.tolerance,
-        source=getattr(payer.rule, "function", payer.rule),
-    )
+    source = getattr(payer.rule, "function", payer.rule)
+    subject = Subject(payer.call, payer.name, tolerance=payer.tolerance, source=source)
 
     def over(law: Callable[[Subject, Any], str]) -> Law:
         # from the second step on the ledger has the dtype of the inputs
         steps = 2 if law is host else None
-        return lambda episode: next(
-            (
-                text
-                for pair in itertools.islice(payer.rule_args(episode), steps)
-                if (text := law(subject, pair))
-            ),
-            "",
-        )
 
-    return {law.__name__: over(law) for law in (accepts, host, writes, repeats, neighbours)}
+        def check(episode: Episode) -> str:
+            pairs = itertools.islice(payer.rule_args(episode), steps)
+            return next((text for pair in pairs if (text := law(subject, pair))), "")
+
+        return check
+
+    return {name: over(law) for name, law in STEP_LAWS.items()}
 
 
 def shapes(subject: RewardSubject, episode: Episode) -> str:
     """Reward and components are [E] in the dtype of the inputs; the ledger keeps its leaves and its
     device.
     """
-    strays = [
-        path
-        for path, leaf in leaves(subject.rule.init(2, 3, "meta")).items()
-        if leaf.device.type != "meta"
-    ]
-    if strays:
-        return f"does not keep its device: init makes {strays[0]} elsewhere"
+    for path, leaf in leaves(subject.rule.init(2, 3, "meta")).items():
+        if leaf.device.type != "meta":
+            return f"does not keep its device: init makes {path} elsewhere"
     for inputs, ledger in subject.rule_args(cast_tree(list(episode), torch.float32)):
         out = subject.call(inputs, ledger)
-        if tuple(out["components"]) != tuple(subject.rule.components):
-            return (
-                f"pays components {list(out['components'])}, but says "
-                f"{list(subject.rule.components)}"
-            )
-        for name, value in {
-            "reward": out["reward"],
-            **out["components"],
-            "potential": out["potential"],
-        }.items():
+        paid = out["components"]
+        if tuple(paid) != tuple(subject.rule.components):
+            return f"pays components {list(paid)}, but says {list(subject.rule.components)}"
+        numbers = {"reward": out["reward"], **paid, "potential": out["potential"]}
+        for name, value in numbers.items():
             if (value.shape, value.dtype) != (inputs.horizon.shape, torch.float32):
-                return (
-                    f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its "
-                    "inputs, one per env"
-                )
-        before, after = (
-            {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()}
-            for tree in (ledger, out["ledger"])
-        )
-        wrong = sorted(path for path, _, _ in before ^ after)
+                kind = f"{value.dtype} {list(value.shape)}"
+                return f"pays {name} as {kind}, not in the dtype of its inputs, one per env"
+        wrong = tree_form(ledger)[0] ^ tree_form(out["ledger"])[0]
         if wrong:
-            return (
-                f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape "
-                "after a step"
-            )
+            return f"does not keep the leaves of its ledger: {min(wrong)[0]} is another one"
     return ""
 
 
 def finite(subject: RewardSubject, episode: Episode) -> str:
     """Rewards are finite and do not read invalid values, which may be NaN or infinite."""
     for (inputs, ledger), wrong in itertools.product(subject.rule_args(episode), _INVALID_VALUES):
-        clean = subject.call(inputs, ledger)
         out = subject.call(replace_invalid(inputs, wrong), ledger)
         bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
         if bad:
             return f"pays a non-finite number: {bad[0]}, where an invalid value is {wrong:g}"
-        other = sorted(differing_leaves(out, clean))
+        other = sorted(differing_leaves(out, subject.call(inputs, ledger)))
         if other:
             return f"reads invalid values: {other[0]} changes where an invalid value is {wrong:g}"
     return ""
@@ -147,14 +123,10 @@ def finite(subject: RewardSubject, episode: Episode) -> str:
 
 def sums(subject: RewardSubject, episode: Episode) -> str:
     """The components sum to the reward."""
-    for inputs, ledger in subject.rule_args(episode):
-        out = subject.call(inputs, ledger)
-        total = torch.stack([out["components"][name] for name in subject.rule.components]).sum(0)
-        if not tensors_equal(out["reward"], total, REWARD_TOLERANCE):
-            env = int((out["reward"] - total).abs().argmax())
-            pair = f"{float(total[env]):.6g} and the reward is {float(out['reward'][env]):.6g}"
-            return f"has components that do not sum to the reward: in env {env} they are {pair}"
-    return ""
+    rewards, components, _ = play_rule(subject.rule, copy_tree(list(episode)))
+    total = torch.stack(list(components.values())).sum(0)
+    gap = _first_gap(rewards, total)
+    return f"has components that do not sum to the reward: {gap}" if gap else ""
 
 
 def slots(subject: RewardSubject, episode: Episode) -> str:
@@ -163,14 +135,9 @@ def slots(subject: RewardSubject, episode: Episode) -> str:
     rewards = subject.rewards(episode)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        moved = subject.rewards([permute(step, order) for step in episode])
-        if not tensors_equal(rewards, moved, REWARD_TOLERANCE):
-            t, env = divmod(int((rewards - moved).abs().argmax()), rewards.shape[1])
-            pair = (
-                f"{float(rewards[t, env]):.6g} for env {env}, and {float(moved[t, env]):.6g} "
-                "with its slots permuted"
-            )
-            return f"pays for a slot index: step {t + 1} is {pair}"
+        gap = _first_gap(rewards, subject.rewards([permute(step, order) for step in episode]))
+        if gap:
+            return f"pays for a slot index: {gap} with permuted slots"
     return ""
 
 
@@ -180,59 +147,44 @@ def unexecuted(subject: RewardSubject, episode: Episode) -> str:
     for step in episode:
         op = torch.where(step.op_executed, step.op, int(Op.WAIT))
         waited.append(step.replace(op=op, op_executed=torch.ones_like(step.op_executed)))
-    rewards = subject.rewards(episode)
-    without = subject.rewards(waited)
-    if tensors_equal(rewards, without, REWARD_TOLERANCE):
+    gap = _first_gap(subject.rewards(episode), subject.rewards(waited))
+    return f"pays for an op that did not take effect: {gap} for WAIT" if gap else ""
+
+
+def _first_gap(rewards: Tensor, other: Tensor) -> str:
+    """Describe the largest difference between rewards [T, E]; empty if they are equal."""
+    if tensors_equal(rewards, other, REWARD_TOLERANCE):
         return ""
-    t, env = divmod(int((rewards - without).abs().argmax()), rewards.shape[1])
-    name = Op(int(episode[t].op[env])).name
-    difference = float(rewards[t, env] - without[t, env])
-    return f"pays for an op that did not take effect: {name} in env {env} makes {difference:+.6g}"
-
-
-def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
-    """Heads of the action that the op does not use change no reward, from the action to the
-    reward.
-    """
-    relevant = torch.tensor(RELEVANT, device="cpu")
-    rewards = subject.rewards([moment.inputs for moment in epochs])
-    noisy = []
-    for moment in epochs:
-        filled = torch.where(relevant[moment.action[:, Head.OP]], moment.action, 7 - moment.action)
-        noisy.append(run_epoch(moment.before, filled, moment.measurements, moment.terms).inputs)
-    changed = subject.rewards(noisy)
-    return (
-        ""
-        if tensors_equal(rewards, changed)
-        else "pays for heads of the action that the op does not use"
-    )
+    t, env = divmod(int((rewards - other).abs().argmax()), rewards.shape[1])
+    pair = f"{float(rewards[t, env]):.6g} and {float(other[t, env]):.6g}"
+    return f"step {t + 1} of env {env} has {pair}"
 
 
 def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, component: str) -> str:
     """The discounted shaping of every segment, from a reset to a termination, sums to 0."""
     parts = play_rule(subject.rule, copy_tree(list(episode)))[1][component]
-    ended = torch.stack([step.horizon | step.rolled_back for step in episode])
     total = torch.zeros_like(parts[0])
     weight = torch.ones_like(parts[0])
-    for t, (part, end) in enumerate(zip(parts, ended, strict=True)):
+    for t, (part, step) in enumerate(zip(parts, episode, strict=True)):
+        end = step.horizon | step.rolled_back
         total = total + weight * part
-        weight = weight * gamma
         rest = torch.where(end, total, 0.0)
         if not tensors_equal(rest, torch.zeros_like(rest), REWARD_TOLERANCE):
             env = int(rest.abs().argmax())
-            where = f"of the segment of env {env} that ends in step {t + 1}"
-            return (
-                f"does not telescope: the discounted {component} {where} sums to "
-                f"{float(rest[env]):.6g} instead of 0"
-            )
+            segment = f"the segment of env {env} that ends in step {t + 1}"
+            gap = f"sums to {float(rest[env]):.6g} instead of 0"
+            return f"does not telescope: the discounted {component} of {segment} {gap}"
         total = torch.where(end, 0.0, total)
-        weight = torch.where(end, 1.0, weight)
+        weight = torch.where(end, 1.0, weight * gamma)
     return ""
 
 
-def within_bounds(subject: RewardSubject, episode: Episode, *, low: float, high: float) -> str:
+def within_bounds(subject: RewardSubject, episode: Episode, *, bounds: tuple[float, float]) -> str:
     """Every reward lies between two bounds."""
     paid = subject.rewards(episode)
-    worst = float(torch.maximum(low - paid, paid - high).max())
-    pays = f"{float(paid.min()):.6g} .. {float(paid.max()):.6g}"
-    return f"leaves its bounds {low} .. {high}: it pays {pays}" if worst > REWARD_TOLERANCE else ""
+    low, high = bounds
+    least = float(paid.min())
+    most = float(paid.max())
+    if max(low - least, most - high) <= REWARD_TOLERANCE:
+        return ""
+    return f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"

@@ -1,8 +1,9 @@
 """Search for the smallest example that breaks a law."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import FlakyFailure, NoSuchExample
@@ -14,6 +15,7 @@ from morphogen.testing.builders.tree_equality import format_tree, tree_form
 # example -> predicate of the violation, after the name of the subject; empty: the law holds
 Law = Callable[[Any], str]
 FORM_LAWS = {"host", "kinds", "shapes"}  # laws that depend on no values: checked once per form
+MAX_SHRINKS = 500  # attempts to find a smaller example
 _SEED = 0
 
 
@@ -44,13 +46,11 @@ def check_laws(
     states: SearchStrategy[Any],
     *,
     count: int | None,
-    shrinks: int,
 ) -> list[Any]:
     """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest
     example.
 
     `count`: of the examples, drawn without randomness; None: as the Hypothesis profile says.
-    `shrinks`: attempts to find a smaller example.
     """
     examples: list[Any] = []
     # collects all and finds none
@@ -59,11 +59,9 @@ def check_laws(
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
         first = next((example for example in tried if find_violation(law, example)), None)
-        if first is None:
-            continue
-        least = _smallest_violation(law, states, count, shrinks)
-        example = first if least is None else least
-        raise BrokenLaw(name, f"{subject} {find_violation(law, example)}", example)
+        if first is not None:
+            example = _smallest_violation(law, states, count, first)
+            raise BrokenLaw(name, f"{subject} {find_violation(law, example)}", example)
     return examples
 
 
@@ -90,38 +88,37 @@ class _ShrinkLimit(Exception):
 
 
 def _smallest_violation(
-    law: Law, states: SearchStrategy[Any], count: int | None, shrinks: int
+    law: Law, states: SearchStrategy[Any], count: int | None, first: Any
 ) -> Any:
-    """Return the smallest example that breaks the law; None without one."""
-    broken: list[Any] = []
+    """Return the smallest example that breaks the law; `first` breaks it."""
+    broken = [first]
+    attempts = MAX_SHRINKS
 
     def breaks(example: Any) -> bool:
-        nonlocal shrinks
-        shrinks -= bool(broken)
-        if shrinks < 0:
+        nonlocal attempts
+        attempts -= len(broken) > 1
+        if attempts < 0:
             raise _ShrinkLimit
         wrong = bool(find_violation(law, example))
         broken.extend([example] if wrong else [])
         return wrong
 
-    try:
-        return _find_example(states, breaks, count)
-    except (_ShrinkLimit, FlakyFailure):  # Hypothesis repeats the failure and meets the limit
-        return broken[-1]
+    # Hypothesis repeats the failure and meets the limit again
+    with suppress(_ShrinkLimit, FlakyFailure):
+        _find_example(states, breaks, count)
+    return broken[-1]
 
 
 def _find_example(
     states: SearchStrategy[Any], predicate: Callable[[Any], bool], count: int | None
-) -> Any:
-    """Return the smallest example of the predicate; None without one."""
+) -> None:
+    """Search for the smallest example of the predicate."""
     quiet = settings(
         max_examples=settings().max_examples if count is None else count,
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
+        suppress_health_check=list(HealthCheck),
     )
-    try:
-        return find(states, predicate, settings=quiet, random=Random(_SEED))
-    except NoSuchExample:
-        return None
+    with suppress(NoSuchExample):
+        find(states, predicate, settings=quiet, random=Random(_SEED))

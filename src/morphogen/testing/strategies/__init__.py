@@ -1,5 +1,4 @@
-"""Hypothesis strategies: small, shrinkable, reachable states, limits, actions, reward inputs,
-trajectories.
+"""Hypothesis strategies: small, shrinkable, reachable states, limits, actions, reward inputs.
 
     import torch
     from hypothesis import given, strategies as st
@@ -24,38 +23,8 @@ An example shrinks to one env with one empty slot.  For tensors of one shape, as
 
 from morphogen.testing import extra as extra
 from morphogen.testing.strategies.reward_strategies import reward_episodes, reward_inputs
-from morphogen.testing.strategies.slots import (
-    actions,
-    alphas,
-    legal_actions,
-    limits,
-    slot_rows,
-    slot_states,
-)
-from morphogen.testing.strategies.states import (
-    env_states,
-    lifecycles,
-    measurements,
-    signals,
-    states_around,
-    trajectories,
-)
+from morphogen.testing.strategies.slots import actions, alphas, limits, slot_rows, slot_states
+from morphogen.testing.strategies.states import env_states, signals, states_around
 
-__all__ = [
-    "actions",
-    "alphas",
-    "env_states",
-    "legal_actions",
-    "lifecycles",
-    "limits",
-    "measurements",
-]
-__all__ += [
-    "reward_episodes",
-    "reward_inputs",
-    "signals",
-    "slot_rows",
-    "slot_states",
-    "states_around",
-    "trajectories",
-]
+__all__ = ["actions", "alphas", "env_states", "limits", "reward_episodes", "reward_inputs"]
+__all__ += ["signals", "slot_rows", "slot_states", "states_around"]

@@ -2,13 +2,11 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from morphogen.rules.legality import action_masks
 from morphogen.state.env import Slots
 from morphogen.testing.builders.scenes import Row, make_slots
 from morphogen.testing.oracles import ramp
@@ -306,54 +304,3 @@ def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Te
     return st.lists(row, min_size=envs, max_size=envs).map(
         lambda rows: torch.tensor(rows, dtype=torch.int64, device="cpu")
     )
-
-
-@st.composite
-def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
-    """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.
-
-    Shapes: slots [E], leaves [E, S]; allow: limits of S slots -> int64 [E, 8].
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> from morphogen.testing.builders import scenes
-        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
-        >>> limits = mg.Limits((True, False))
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.legal_actions(slots, limits))
-        ... def test_legal_actions_are_valid(action):
-        ...     assert mg.rules.decode(action, slots, limits).valid.all()
-        >>> test_legal_actions_are_valid()
-    """
-    masks = action_masks(slots, allow)
-    rows: list[list[int]] = []
-    ops_of = (
-        Op.WAIT,
-        Op.ADVANCE,
-        Op.FOSSILIZE,
-        Op.GERMINATE,
-        Op.PRUNE,
-        Op.SET_ALPHA_TARGET,
-        Op.ADVANCE,
-        Op.FOSSILIZE,
-    )
-    values = [_to_list(getattr(masks, head.label)) for head in Head if head > Head.SLOT]
-    for e, (ops, places) in enumerate(zip(_to_list(masks.op), _to_list(masks.slot), strict=True)):
-        op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
-        heads = [places[op], *(value[e] for value in values)]
-        rows.append(
-            [
-                int(op),
-                *(
-                    draw(st.sampled_from([i for i, yes in enumerate(head) if yes]))
-                    for head in heads
-                ),
-            ]
-        )
-    return torch.tensor(rows, dtype=torch.int64, device="cpu")
-
-
-def _to_list(mask: Tensor) -> list[Any]:
-    return cast(Any, mask).tolist()

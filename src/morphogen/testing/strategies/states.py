@@ -7,21 +7,13 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter, for_type_by_name
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.state.measure import RewardInputs
 from morphogen.steps.govern_step import first_snapshot
-from morphogen.testing.builders.scenes import Row, make_slots, make_state
-from morphogen.testing.builders.synthetic_epoch import (
-    EpisodeSpec,
-    SyntheticEpoch,
-    SyntheticMeasurements,
-    begin_episode,
-    run_epoch,
-)
+from morphogen.testing.builders.scenes import make_state
 from morphogen.testing.builders.tree_equality import format_tree
-from morphogen.testing.strategies.slots import STAGES, legal_actions, points, slot_states
+from morphogen.testing.strategies.slots import STAGES, points, slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.observation import OUTCOMES
 from morphogen.vocab.stage import Stage
@@ -177,129 +169,6 @@ def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH
     )
 
 
-_SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
-
-
-@st.composite
-def lifecycles(draw: st.DrawFn) -> LifecycleSpec:
-    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open
-    automatically.
-
-    Returns: a strategy of `LifecycleSpec`.
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.lifecycles())
-        ... def test_gates_are_quick(lifecycle):
-        ...     assert lifecycle.min_training_epochs <= 2 and lifecycle.min_blending_epochs == 1
-        >>> test_gates_are_quick()
-    """
-    return LifecycleSpec(
-        permissive_gates=draw(st.just(True) | st.booleans()),
-        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD")))))),
-        min_prune_age=draw(st.integers(0, 2)),
-        embargo_epochs=draw(st.integers(1, 2)),
-        min_training_epochs=draw(st.integers(0, 2)),
-        min_blending_epochs=1,
-        min_contribution=0.0,
-    )
-
-
-@st.composite
-def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurements:
-    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of
-    seeds.
-
-    Returns: a strategy of losses float32 [E], nats, some of them NaN, and accuracies of coalitions
-    float32 [E, 2^S].
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.measurements(envs=2, slots=3))
-        ... def test_every_coalition_has_an_accuracy(measured):
-        ...     assert measured.loss.shape == (2,) and measured.coalition_accuracy.shape == (2, 8)
-        >>> test_every_coalition_has_an_accuracy()
-    """
-    losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
-    worth = st.lists(
-        st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2
-    )
-    rows = draw(st.lists(worth, min_size=envs, max_size=envs))
-    # [2^S, S]
-    inside = (
-        torch.arange(2**slots, device="cpu").unsqueeze(-1) >> torch.arange(slots, device="cpu") & 1
-    )
-    both = inside[:, :2].all(-1) & (slots > 1)
-    tables = [
-        40
-        + 2 * row[0]
-        + inside.to(torch.float32) @ torch.tensor(row[1:-1], dtype=torch.float32, device="cpu")
-        + row[-1] * both
-        for row in rows
-    ]
-    return SyntheticMeasurements(
-        torch.tensor(losses, dtype=torch.float32, device="cpu"), torch.stack(tables)
-    )
-
-
-@st.composite
-def trajectories(
-    draw: st.DrawFn,
-    max_envs: int = 2,
-    max_slots: int = 3,
-    max_steps: int = 6,
-    *,
-    fresh: bool = False,
-    terms: EpisodeSpec | None = None,
-) -> list[SyntheticEpoch]:
-    """Draw consecutive epochs of a few envs; the last epoch may be the horizon.
-
-    Args:
-        max_envs, max_slots, max_steps: bounds of E, S and the number of epochs.
-        fresh: slots start empty, else in any reachable state.
-        terms: constants of the episode; None: drawn.
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.trajectories(fresh=True))
-        ... def test_epochs_follow_each_other(epochs):
-        ...     assert epochs[0].before.clock.epoch.max() == 0
-        ...     assert all(b.before is a.after for a, b in zip(epochs, epochs[1:]))
-        >>> test_epochs_follow_each_other()
-    """
-    envs = draw(st.integers(1, max_envs))
-    count = draw(st.integers(1, max_slots))
-    steps = draw(st.integers(1, max_steps))
-    bounds: dict[str, Any] = {
-        "max_envs": envs,
-        "max_slots": count,
-        "min_envs": envs,
-        "min_slots": count,
-    }
-    empty: Row = {}
-    slots = make_slots([[empty] * count] * envs) if fresh else draw(slot_states(**bounds))
-    rest = draw(st.integers(0, 1))  # further epochs of the episode
-    spec = terms or EpisodeSpec(
-        length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles())
-    )
-    now = begin_episode(slots, spec)
-    out: list[SyntheticEpoch] = []
-    for _ in range(steps):
-        action = draw(legal_actions(now.slots, spec.build_limits(now.slots)))
-        out.append(run_epoch(now, action, draw(measurements(envs, count)), spec))
-        now = out[-1].after
-    return out
-
-
 def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
     del cycle  # trees of tensors have none
     with printer.group(4, f"{type(tree).__name__}(", ")"):
@@ -310,8 +179,3 @@ def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
 
 for _kind in (Slots, Signals, EnvState, RewardInputs):
     for_type_by_name(_kind.__module__, _kind.__name__, _print_tree)
-for_type_by_name(
-    SyntheticEpoch.__module__,
-    SyntheticEpoch.__name__,
-    lambda epoch, printer, _: printer.text(repr(epoch)),
-)

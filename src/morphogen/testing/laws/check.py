@@ -75,7 +75,8 @@ def check_step(
         ...     print(error.law, "|", error.sentence)
         writes | hurry writes to its input: clock.epoch has changed
     """
-    subject = Subject(function, **{"name": callable_name(function), **options})
+    options.setdefault("name", callable_name(function))
+    subject = Subject(function, **options)
     checks = {"accepts": step.accepts, **(laws or {}), **_STEP_CHECKS}
     if slots:
         checks["slots"] = step.slots
@@ -172,8 +173,8 @@ def check_reward(
         naive pays a non-finite number: components.gain, where an invalid value is nan
     """
     rule = _as_rule(rule)
-    name = callable_name(getattr(rule, "function", rule))
-    payer = RewardSubject(rule, **{"name": name, **options})
+    options.setdefault("name", callable_name(getattr(rule, "function", rule)))
+    payer = RewardSubject(rule, **options)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:

@@ -103,7 +103,10 @@ def score_inputs(epoch: Epoch, *, target_loss: float, episode_length: int) -> Sc
     """The inputs of the score of an epoch."""
     step = epoch.step
     measured = step.outcome, step.measured, step.report, step.validation
-    sizes = step.host_params, epoch.inputs.facts.seed_params, step.inputs.facts.seed_params
+    past, now = epoch.inputs.facts, step.inputs.facts
+    assert past is not None
+    assert now is not None
+    sizes = step.host_params, past.seed_params, now.seed_params
     return ScoreInputs(epoch.before, *measured, *sizes, target_loss, episode_length)
 
 

@@ -31,12 +31,13 @@ _REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
     law.__name__: law
     for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
+_MORE_STEP_CHECKS: dict[str, Callable[..., Any]] = {"slots": step.slots, "graph": check_one_graph}
 # name -> promise
-STEP_LAWS = {name: meaning(law) for name, law in _STEP_CHECKS.items()}
-STEP_LAWS |= {"slots": meaning(step.slots), "graph": meaning(check_one_graph)}
-REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")}
-REWARD_LAWS |= {name: meaning(law) for name, law in _REWARD_CHECKS.items()}
-REWARD_LAWS |= {law.__name__: meaning(law) for law in (reward.telescopes, reward.within_bounds)}
+STEP_LAWS = {name: meaning(law) for name, law in (_STEP_CHECKS | _MORE_STEP_CHECKS).items()}
+REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")} | {
+    law.__name__: meaning(law)
+    for law in (*_REWARD_CHECKS.values(), reward.telescopes, reward.within_bounds)
+}
 MASK_LAWS = {law.__name__: meaning(law) for law in (mask.shapes, mask.choice, mask.legal)}
 BACKEND = "aot_eager"
 _SHAPING = "shaping"  # component that telescopes

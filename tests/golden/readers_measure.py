@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from support.made_up_measurements import slots_by_stage
 
 from morphogen.config.groups import RewardSpec
 from morphogen.ppo.advantage import gae
@@ -10,7 +11,6 @@ from morphogen.rules.attribution import attribution, coalitions, detect_false_cr
 from morphogen.rules.rewards.own import loss_progress
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
-from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

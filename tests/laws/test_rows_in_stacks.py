@@ -87,7 +87,6 @@ def causal_gate(x, flat):
 WIDTH = 16
 PLACES = (STACK, 3, 7, WIDTH)
 FEATURES, CHANNELS = (12, 8, 8, STACK, 8), (STACK, 8)
-BLEND = {"features": FEATURES, "delta": FEATURES, "gate": (12, STACK)}
 # Function and shapes of its arguments: the axis of the networks is the one of the size STACK.
 LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "conv 3x3": conv(8, 8, 3),

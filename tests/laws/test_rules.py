@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import strategies as st
-from support.drawn_tensors import measured, tensors
+from support.drawn_tensors import measured, permute_action, tensors
 from support.profiles import one_in
 
 from morphogen import rules
@@ -39,7 +39,7 @@ from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.permute import permute, permute_action
+from morphogen.testing.builders.permute import permute
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.strategies.slots import points
 from morphogen.vocab.limits import Limits

@@ -48,7 +48,6 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import choose_samples, validate
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
-from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.laws import check_step
 from morphogen.train.reporter import build_record
 from morphogen.vocab.purpose import Purpose
@@ -380,22 +379,6 @@ def test_every_step_has_its_row():
     # rows of `test_rules.py`
     sums = {name for name in names if name.startswith("minibatch_tally.")}
     assert names - ends_of_an_epoch - sums <= {*DRAWN, *RECORDED}
-
-
-def test_the_slot_head_of_an_action_turns_with_the_slots():
-    whole = scenes.make_state(
-        scenes.make_slots([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]])
-    )
-    heads = torch.tensor([[3, 0, 0, 0, 0, 0, 0, 0]])
-    turned = apply_action(
-        permute(whole, [2, 0, 1]),
-        decode(permute_action(heads, [2, 0, 1]), permute(whole.slots, [2, 0, 1]), ALLOW),
-        lifecycle=LIFE,
-    )
-    assert tree_equality.trees_equal(
-        permute(apply_action(whole, decode(heads, whole.slots, ALLOW), lifecycle=LIFE), [2, 0, 1]),
-        turned,
-    )
 
 
 def test_the_state_keeps_its_leaves_and_dtypes_through_an_epoch(scene):

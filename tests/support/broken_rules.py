@@ -2,7 +2,6 @@
 made from.
 """
 
-import random
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,31 +45,14 @@ def masked_by_product(inputs):
     return {"paid": inputs.clean_improvement * inputs.clean_valid / 100}
 
 
-def on_average(inputs):
-    """Reads the host, to spare itself the work where nobody improved."""
-    if inputs.clean_improvement.abs().sum().item() == 0:
-        return {"paid": torch.zeros_like(inputs.clean_improvement)}
-    return gain(inputs)
-
-
 def for_trying(inputs):
     """Pays for an op that did not take effect."""
     return {"paid": -0.01 * (inputs.op != int(Op.WAIT)).to(inputs.committed_acc.dtype)}
 
 
-def in_single(inputs):
-    """Pays in another dtype than its inputs have: the rule passes on what it was given."""
-    return {"paid": gain(inputs)["paid"].float()}
-
-
 def noisy(inputs):
     """Draws from the global generator."""
     return {"paid": gain(inputs)["paid"] + 0.01 * torch.randn(())}
-
-
-def wavering(inputs):
-    """Draws from the generator of Python."""
-    return {"paid": gain(inputs)["paid"] + 0.01 * random.choice((-1.0, 1.0))}
 
 
 class Numbered:
@@ -118,14 +100,6 @@ class InPlace(Shaped):
         return reward, parts, ledger
 
 
-class Clamping(Shaped):
-    """Writes to its inputs in place."""
-
-    def __call__(self, inputs, ledger):
-        inputs.clean_improvement.clamp_(-5.0, 5.0)
-        return self.delta(inputs, ledger)
-
-
 class Unsummed(Shaped):
     """Adds something to the reward that no component tells."""
 
@@ -150,9 +124,7 @@ class Elsewhere(Shaped):
         return self.delta.init(envs, slots)
 
 
-# --- steps
-#
-# ----------------------------------------------------------------------------
+# steps
 
 
 def older(slots):
@@ -205,11 +177,6 @@ def older_in_company(slots):
     if len(slots) == 1:
         raise ValueError("nobody is here")
     return older(slots)
-
-
-def older_than_those_before(slots):
-    """An env sees the envs in front of it; the first one sees nobody."""
-    return slots.replace(age=slots.age + slots.age.cumsum(0))
 
 
 def older_by_device(slots):
@@ -273,11 +240,6 @@ def illegal(slots):
 def by_op(slots):
     """A mask without slots."""
     return patient(slots).any(-1)
-
-
-def in_numbers(slots):
-    """A mask of numbers."""
-    return patient(slots).float()
 
 
 def as_masks(slots):

@@ -1,9 +1,13 @@
 """Drawn inputs of rules: tensors of envs, and validations of all coalitions."""
 
+from collections.abc import Sequence
+
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
 from morphogen.rules import attribution
+from morphogen.vocab.action import Head
 
 
 @st.composite
@@ -25,3 +29,13 @@ def measured(part):
     """A validation of all coalitions: an accuracy that goes with the coalition alone."""
     coalition, evaluated = attribution.coalitions(part, torch.zeros(len(part), 2, 3), pairs=2)
     return 40.0 + 3.0 * coalition.float() - 0.5 * coalition.float() ** 2, coalition, evaluated, part
+
+
+def permute_action(action: Tensor, order: Sequence[int]) -> Tensor:
+    """Permute the slots of actions; a slot out of range is unchanged.  int64 [E, 8]."""
+    place = torch.tensor(order).argsort()
+    slot = action[:, Head.SLOT]
+    known = (slot >= 0) & (slot < len(order))
+    out = action.clone()
+    out[:, Head.SLOT] = torch.where(known, place[slot.clamp(0, len(order) - 1)], slot)
+    return out

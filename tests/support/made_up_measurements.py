@@ -1,4 +1,4 @@
-"""Made-up results of training, validation and attribution."""
+"""Made-up slots, and results of training, validation and attribution."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution, TrainMetrics, Validation
+from morphogen.testing.builders.scenes import make_slots
+from morphogen.vocab.stage import BLENDED, Stage
+
+
+def slots_by_stage(
+    stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
+) -> Slots:
+    """Slots in these stages, one row per env; alpha is 1 in blended slots by default; `leaves` [E,
+    S] by name.
+    """
+    rows = [
+        [{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env] for env in stages
+    ]
+    columns = leaves if alphas is None else {"alpha": alphas, **leaves}
+    return make_slots(rows).replace({name: torch.as_tensor(x) for name, x in columns.items()})
 
 
 def make_validation(

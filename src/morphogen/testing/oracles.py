@@ -161,9 +161,6 @@ def _allowed_blueprints(limits: Any) -> list[int]:
     return [code for code, name in enumerate(limits.kinds) if code and name and name in names]
 
 
-Number = float | int | bool
-
-
 def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
     """Progress at the share t of a ramp: linear, cosine, or the logistic function scaled to the
     unit square.
@@ -187,36 +184,6 @@ def ramp(
     """Alpha after each tick of a ramp; the last alpha is the target exactly."""
     along = [start + (target - start) * curve(t / ticks, shape, steepness) for t in range(1, ticks)]
     return [*along, target] if ticks else []
-
-
-def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
-    """Return the leaves of a slot that one tick changes, without auto-forward."""
-    stage = slot["stage"]
-    epochs = slot["epochs_in_stage"]
-    if stage == RESETTING and epochs >= 1:
-        return {"stage": DORMANT}
-    if stage == PRUNED and epochs >= 1:
-        return _stage_entry(slot, EMBARGOED)
-    if stage == EMBARGOED and epochs >= embargo:
-        return _stage_entry(slot, RESETTING)
-    if stage != BLENDING:
-        return {}
-    moving = slot["alpha_mode"] != HOLD
-    start = slot["alpha_start"]
-    target = slot["alpha_target"]
-    done = int(slot["alpha_done"]) + 1
-    ticks = int(slot["alpha_steps"])
-    if moving and done < ticks:
-        path = ramp(start, target, ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
-        return {"alpha": path[done - 1], "alpha_done": done}
-    if target == 0:  # the seed has faded
-        return {**_stage_entry(slot, PRUNED), "alpha": 0.0}
-    return {"alpha": target, "alpha_done": done, "alpha_mode": HOLD} if moving else {}
-
-
-def _stage_entry(slot: Mapping[str, Number], stage: int) -> dict[str, Number]:
-    left = {"previous_stage": slot["stage"], "previous_epochs_in_stage": slot["epochs_in_stage"]}
-    return {**left, "stage": stage, "epochs_in_stage": 0}
 
 
 CoalitionValue = Callable[[int], float]  # value of a coalition; bit s: player s is a member

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.made_up_measurements import slots_by_stage
 from support.profiles import one_in
 
 from morphogen.config.groups import SignalSpec
@@ -21,7 +22,6 @@ from morphogen.state.measure import Validation
 from morphogen.steps.score_step import attribute
 from morphogen.testing import oracles
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.stage import Stage
 

@@ -17,7 +17,7 @@ from morphogen.rules.rewards.own import epoch_value, loss_progress, network_valu
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing import oracles
 from morphogen.testing.builders.reward_inputs import (
-    INPUT_DEFAULTS,
+    INPUT_KINDS,
     discounted_return,
     make_reward_inputs,
     play_rule,
@@ -27,7 +27,7 @@ from morphogen.vocab.action import Op
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
 OWN = ("sparse", "delta", "value", "rent", "loss", "anytime")
-FIELDS = [field for field in INPUT_DEFAULTS if field not in ("epoch", "host_params")]
+FIELDS = [field for field in INPUT_KINDS if field not in ("epoch", "host_params")]
 # they pay parameters once, at the end
 twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])
 

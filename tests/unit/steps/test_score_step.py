@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.made_up_measurements import make_attribution
+from support.made_up_measurements import make_attribution, slots_by_stage
 from support.profiles import one_in
 
 from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
@@ -20,7 +20,6 @@ from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint

@@ -153,7 +153,7 @@ class Fragile(Likelier):
 
 
 LEARNERS = {
-    "keeps_tree": (Growing, "expected the same leaves after an update, got others at step1"),
+    "keeps_tree": (Growing, "expected the same leaves after an update, got another one at step1"),
     "writes": (Writer, "likelier writes to its input: state.params.net"),
     "repeats": (Random, "draws from a global random generator"),
     "moves_policy": (Idle, "leaves the network as it is"),

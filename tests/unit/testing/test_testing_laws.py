@@ -100,18 +100,6 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             r"InPlace writes to its input: ledger.phi has changed",
         ),
         (
-            broken_rules.Clamping(),
-            {},
-            "writes",
-            r"Clamping writes to its input: inputs.clean_improvement has changed",
-        ),
-        (
-            paying(broken_rules.on_average),
-            {},
-            "host",
-            r"on_average asks the host: aten._local_scalar_dense at .*broken_rules.py:",
-        ),
-        (
             paying(broken_rules.for_trying),
             {},
             "unexecuted",
@@ -142,22 +130,10 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             r"noisy is not a function of its input: it draws from a global random",
         ),
         (
-            paying(broken_rules.wavering),
-            {},
-            "repeats",
-            r"wavering is not a function of its input: it draws from a global",
-        ),
-        (
             broken_rules.Shaped(),
             {"bounds": (-0.1, 9.0)},
             "within_bounds",
             r"Shaped leaves its bounds -0.1 .. 9",
-        ),
-        (
-            broken_rules.Shaped(),
-            {"bounds": (-9.0, 0.1)},
-            "within_bounds",
-            r"Shaped leaves its bounds -9.0 .. 0.1",
         ),
         (
             paying(broken_rules.Numbered()),
@@ -177,7 +153,6 @@ def test_a_faulty_rule_is_found_by_the_law_that_it_breaks(rule, knobs, law, sent
 
 @pytest.mark.slow
 def test_a_plain_function_without_a_fault_passes():
-    check_reward(broken_rules.gain, **FEW)
     check_reward(rule_from_function(broken_rules.gain), **FEW)
 
 
@@ -192,11 +167,6 @@ NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number 
             "host",
             r"^by_host asks the host: .*broken_rules.py:\d+: return gain\(inputs\) if bool",
         ),
-        (
-            broken_rules.on_average,
-            "host",
-            r"^on_average asks the host: aten._local_scalar_dense at .*: if inputs.clean",
-        ),
         (rule_from_function(broken_rules.by_host), "host", r"^by_host asks the host"),
         (broken_rules.above_average, "neighbours", r"^above_average sees its neighbours"),
         (lambda inputs: {"paid": 1.0}, "shapes", NO_NUMBER + "1.0"),
@@ -206,19 +176,9 @@ NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number 
             NO_NUMBER + r"torch.float32 \[\]",
         ),
         (
-            lambda inputs: {"paid": inputs.committed_acc.mean(0, True)},
-            "shapes",
-            NO_NUMBER + r"torch.float32 \[1\]",
-        ),
-        (
             lambda inputs: {"paid": inputs.slots.stage},
             "shapes",
             NO_NUMBER + r"torch.int64 \[2, 3\]",
-        ),
-        (
-            lambda inputs: {"paid": inputs.committed_acc * 1j},
-            "shapes",
-            NO_NUMBER + r"torch.complex64 \[2\]",
         ),
         (lambda inputs: {"paid": inputs.committed_acc.numpy()}, "shapes", NO_NUMBER + r"array"),
         (
@@ -235,11 +195,6 @@ NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number 
             lambda inputs: {"paid": inputs.accuracy},
             "accepts",
             r"^<lambda> does not accept a valid input: AttributeError",
-        ),
-        (
-            lambda: {},
-            "accepts",
-            r"^<lambda> does not accept a valid input: TypeError: .* takes 0 positional arguments",
         ),
     ],
 )
@@ -321,11 +276,6 @@ def test_a_step_without_a_fault_passes():
             r"sees its neighbours: age of env \d differs alone",
         ),
         (
-            broken_rules.older_than_those_before,
-            "neighbours",
-            r"sees its neighbours: age of env [12] differs alone",
-        ),
-        (
             broken_rules.older_in_single,
             "kinds",
             r"does not keep dtypes: alpha went in as torch.float64 and came out",
@@ -382,11 +332,6 @@ def test_a_mask_without_a_fault_passes():
             broken_rules.by_op,
             "shapes",
             r"^by_op returns torch.bool \[1, 6\], not torch.bool \[1, 6, 2\]",
-        ),
-        (
-            broken_rules.in_numbers,
-            "shapes",
-            r"^in_numbers returns torch.float32 \[1, 6, 2\], not torch.bool",
         ),
         (
             broken_rules.as_masks,

@@ -5,22 +5,21 @@ Hypothesis.
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 from morphogen import testing
-from morphogen.rules.decoding import decode
 from morphogen.rules.health import GradStats
-from morphogen.rules.legality import action_masks
+from morphogen.testing import oracles
 from morphogen.testing.builders import scenes, tree_equality
-from morphogen.testing.builders.permute import permute, permute_action
+from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, replace_invalid
-from morphogen.testing.strategies import actions, env_states, reward_inputs
+from morphogen.testing.strategies import env_states, reward_inputs
 
 ORDER = [2, 0, 1]
 MODULES = sorted(
@@ -77,8 +76,7 @@ def test_trees_are_the_same_with_nan_and_differ_by_name():
     assert not tree_equality.tensors_equal(near, near.double())
 
 
-# --- other orders of slots
-# ----------------------------------------------------------------------------
+# other orders of slots
 
 
 @pytest.mark.slow
@@ -100,20 +98,6 @@ def one_slot(slots, place):
     return slots[:, None].apply(lambda leaf: leaf[..., place])
 
 
-@pytest.mark.slow
-@given(st.data(), env_states(min_slots=3))
-def test_permuted_actions_masks_and_specs_mean_the_same(data, state):
-    allow = scenes.make_limits(state.slots, enabled=(True, False, True))
-    heads = data.draw(actions(state.slots, -1, 6))
-    slots, bounds = permute((state.slots, allow), ORDER)
-    assert bounds.enabled == (True, True, False)
-    assert tree_equality.trees_equal(
-        permute(action_masks(state.slots, allow), ORDER), action_masks(slots, bounds)
-    )
-    turned = decode(permute_action(heads, ORDER), slots, bounds)
-    assert tree_equality.trees_equal(permute(decode(heads, state.slots, allow), ORDER), turned)
-
-
 @given(reward_inputs())
 def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
     turned = permute(given_inputs, ORDER)
@@ -123,9 +107,7 @@ def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
     assert torch.equal(turned.slots.op.sort(-1).values, given_inputs.slots.op.sort(-1).values)
 
 
-# --- scenes
-#
-# ----------------------------------------------------------------------------
+# scenes
 
 
 def test_what_is_not_valid_is_what_is_spoiled():
@@ -138,9 +120,12 @@ def test_what_is_not_valid_is_what_is_spoiled():
     assert replace_invalid(row, 9.0).clean_improvement.tolist() == [1.0, 9.0]
 
 
-# --- the package
-#
-# ----------------------------------------------------------------------------
+# the package
+
+
+def test_an_oracle_knows_nothing_of_the_package():
+    modules = re.findall(r"^(?:import|from) (\w+)", inspect.getsource(oracles), re.MULTILINE)
+    assert modules == ["itertools", "math", "collections", "typing"]
 
 
 def example_of(module) -> str:

@@ -18,13 +18,11 @@ from typing import Any
 
 import torch
 from tensordict import is_tensor_collection
-from torch import Tensor
 
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
 from morphogen.state.env import EnvState, Governor, Slots
 from morphogen.state.measure import Attribution, RewardInputs, SlotInputs, StepScore, TickReport
 from morphogen.testing.builders.tree_equality import map_tree
-from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
 
 Order = Sequence[int]
@@ -60,16 +58,6 @@ def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
     return map_tree(tree, lambda part: _permute_part(part, order, axis))
 
 
-def permute_action(action: Tensor, order: Order) -> Tensor:
-    """Permute the slots of actions; a slot out of range is unchanged.  int64 [E, 8]."""
-    place = torch.tensor(order, device="cpu").argsort()
-    slot = action[:, Head.SLOT]
-    known = (slot >= 0) & (slot < len(order))
-    out = action.clone()
-    out[:, Head.SLOT] = torch.where(known, place[slot.clamp(0, len(order) - 1)], slot)
-    return out
-
-
 def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if not is_tensor_collection(part):
         return part if axis is None or part.dim() <= axis else _permute_axes(part, order, (axis,))
@@ -90,7 +78,7 @@ def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if isinstance(part, ActionSpec):
         place = torch.tensor(order, device=part.slot.device).argsort()
         leaves["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
-    return part.replace(**leaves) if leaves else part
+    return part.replace(leaves) if leaves else part
 
 
 def _permute_axes(part: Any, order: Order, axes: tuple[int, ...]) -> Any:

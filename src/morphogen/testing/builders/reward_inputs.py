@@ -30,39 +30,28 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.measure import RewardInputs, SlotInputs
-from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-# Neutral fields: all measured, no change. name -> (value, dtype; None: the floating-point dtype of
-# the rule)
-INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
-    **dict.fromkeys(("horizon", "rolled_back", "op_executed"), (False, torch.bool)),
-    **dict.fromkeys(
-        ("committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), (True, torch.bool)
-    ),
-    **dict.fromkeys(("fossil_params", "live_params"), (0, torch.int64)),
-    **{
-        "op": (int(Op.WAIT), torch.int64),
-        "epoch": (1, torch.int64),
-        "host_params": (1000, torch.int64),
-    },
-    **dict.fromkeys(
-        ("committed_acc", "clean_improvement", "val_loss", "uncommitted_improvement"), (0.0, None)
-    ),
-    **dict.fromkeys(("val_acc", "stable_val_acc", "next_val_acc"), (0.0, None)),
-    **{"param_price": (0.1, None), "baseline_loss": (2.3, None), "target_loss": (0.3, None)},
-}
-# Empty slots.
-SLOT_INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
-    **dict.fromkeys(("stage", "next_stage"), (int(Stage.DORMANT), torch.int64)),
-    **{"op": (int(Op.WAIT), torch.int64), "params": (0, torch.int64), "age": (0, torch.int64)},
-    **dict.fromkeys(
-        ("previous_stage", "epochs_in_stage", "previous_epochs_in_stage"), (0, torch.int64)
-    ),
-    **dict.fromkeys(("contribution_valid", "next_contribution_valid"), (False, torch.bool)),
-    **dict.fromkeys(("contribution", "next_contribution", "interaction_sum", "alpha"), (0.0, None)),
-    **dict.fromkeys(("accuracy_at_germination", "accuracy_at_stage_start"), (0.0, None)),
-}
+Kinds = Mapping[str, torch.dtype | None]  # leaf -> dtype; None: the dtype of reals of the rule
+
+
+def _kinds(flags: str, counts: str, reals: str) -> Kinds:
+    kinds = {torch.bool: flags, torch.int64: counts, None: reals}
+    return {name: kind for kind, names in kinds.items() for name in names.split()}
+
+
+INPUT_KINDS = _kinds(
+    "horizon rolled_back op_executed committed_valid clean_valid loss_valid uncommitted_valid",
+    "op epoch host_params fossil_params live_params",
+    "committed_acc clean_improvement val_loss uncommitted_improvement val_acc stable_val_acc "
+    "next_val_acc param_price baseline_loss target_loss",
+)
+SLOT_INPUT_KINDS = _kinds(
+    "contribution_valid next_contribution_valid",
+    "stage next_stage op params age previous_stage epochs_in_stage previous_epochs_in_stage",
+    "contribution next_contribution interaction_sum alpha accuracy_at_germination "
+    "accuracy_at_stage_start",
+)
 # Values that are invalid without their flag: flag -> values.
 OPTIONAL_INPUTS: dict[str, tuple[str, ...]] = {
     "committed_valid": ("committed_acc",),
@@ -71,22 +60,30 @@ OPTIONAL_INPUTS: dict[str, tuple[str, ...]] = {
     "uncommitted_valid": ("val_acc", "stable_val_acc", "uncommitted_improvement"),
 }
 OPTIONAL_SLOT_INPUTS = {f"{name}_valid": (name,) for name in ("contribution", "next_contribution")}
+# Neutral fields, where they are not 0: all measured, no change, empty slots.
+NEUTRAL_FIELDS: dict[str, float] = {
+    **dict.fromkeys(OPTIONAL_INPUTS, True),
+    **dict.fromkeys(("stage", "next_stage"), int(Stage.DORMANT)),
+    "epoch": 1,
+    "host_params": 1000,
+    "param_price": 0.1,
+    "baseline_loss": 2.3,
+    "target_loss": 0.3,
+}
 
 
-def fill_fields(
-    defaults: Mapping, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
+def _fill_fields(
+    kinds: Kinds, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
 ) -> dict[str, Any]:
-    """Expand fields to tensors of a shape, with the defaults of all others."""
-    unknown = fields.keys() - defaults.keys()
-    if unknown:
-        raise TypeError(
-            f"fields: expected some of {', '.join(defaults)}, got {', '.join(sorted(unknown))}"
-        )
+    """Expand fields to tensors of a shape; all others are neutral."""
+    if unknown := sorted(fields.keys() - kinds.keys()):
+        raise TypeError(f"fields: expected some of {', '.join(kinds)}, got {', '.join(unknown)}")
+    values = NEUTRAL_FIELDS | fields
     return {
-        name: torch.as_tensor(fields.get(name, value), dtype=kind or dtype, device="cpu")
+        name: torch.as_tensor(values.get(name, 0), dtype=kind or dtype, device="cpu")
         .expand(shape)
         .clone()
-        for name, (value, kind) in defaults.items()
+        for name, kind in kinds.items()
     }
 
 
@@ -96,9 +93,8 @@ def make_slot_inputs(
     """Build slot inputs; a number is expanded to all slots, a row to all envs.  Default: empty
     slots.
     """
-    return SlotInputs(
-        **fill_fields(SLOT_INPUT_DEFAULTS, fields, (envs, slots), dtype), batch_size=[envs]
-    )
+    leaves = _fill_fields(SLOT_INPUT_KINDS, fields, (envs, slots), dtype)
+    return SlotInputs(**leaves, batch_size=[envs])
 
 
 def make_reward_inputs(
@@ -113,28 +109,21 @@ def make_reward_inputs(
     0.1.
     """
     slots = make_slot_inputs(envs, dtype=dtype) if slots is None else slots
-    places = slots.stage.shape[1]
-    pairs = (
-        torch.as_tensor(interaction, dtype=dtype, device="cpu").expand(envs, places, places).clone()
-    )
-    leaves = fill_fields(INPUT_DEFAULTS, fields, (envs,), dtype)
-    return RewardInputs(**leaves, interaction=pairs, slots=slots, batch_size=[envs])
+    pairs = (envs, slots.stage.shape[1], slots.stage.shape[1])
+    leaves = _fill_fields(INPUT_KINDS, fields, (envs,), dtype)
+    leaves["interaction"] = torch.as_tensor(interaction, dtype=dtype, device="cpu").expand(pairs)
+    return RewardInputs(**leaves, slots=slots, batch_size=[envs]).clone()
 
 
 def replace_invalid(reward_inputs: RewardInputs, wrong: float) -> RewardInputs:
     """Replace every invalid value, which a rule must not read."""
-    whole, slots = (
-        {
-            name: part.get(name).where(part.get(flag), wrong)
-            for flag, names in optional.items()
-            for name in names
-        }
-        for part, optional in (
-            (reward_inputs, OPTIONAL_INPUTS),
-            (reward_inputs.slots, OPTIONAL_SLOT_INPUTS),
-        )
-    )
-    return reward_inputs.replace(**whole, slots=reward_inputs.slots.replace(**slots))
+    slots = _spoil(reward_inputs.slots, OPTIONAL_SLOT_INPUTS, wrong)
+    return _spoil(reward_inputs, OPTIONAL_INPUTS, wrong).replace(slots=slots)
+
+
+def _spoil(part: Any, optional: Mapping[str, tuple[str, ...]], wrong: float) -> Any:
+    pairs = ((flag, name) for flag, names in optional.items() for name in names)
+    return part.replace({name: part.get(name).where(part.get(flag), wrong) for flag, name in pairs})
 
 
 def play_rule(
@@ -150,11 +139,8 @@ def play_rule(
         reward, paid, ledger = rule(step, ledger)
         rewards.append(reward)
         parts.append(paid)
-    return (
-        torch.stack(rewards),
-        {name: torch.stack([p[name] for p in parts]) for name in rule.components},
-        ledger,
-    )
+    named = {name: torch.stack([paid[name] for paid in parts]) for name in rule.components}
+    return torch.stack(rewards), named, ledger
 
 
 def discounted_return(rewards: Tensor, gamma: float) -> Tensor:

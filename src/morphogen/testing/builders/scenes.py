@@ -27,7 +27,7 @@ from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
+from morphogen.vocab.stage import OCCUPIED
 
 SLOT_LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
@@ -51,22 +51,6 @@ def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32
 def make_slot(**leaves: float | int | bool) -> Slots:
     """Build one env with one slot."""
     return make_slots([[leaves]])
-
-
-def slots_by_stage(
-    stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
-) -> Slots:
-    """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves`
-    [E, S] by name.
-    """
-    slots = make_slots(
-        [
-            [{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env]
-            for env in stages
-        ]
-    )
-    columns = leaves if alphas is None else {"alpha": alphas, **leaves}
-    return slots.replace(**{name: _as_leaf(value) for name, value in columns.items()})
 
 
 def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
@@ -121,14 +105,6 @@ def make_state(
 
 def _full(envs: int, value: float) -> Tensor:
     return torch.full((envs,), value, dtype=torch.float32, device="cpu")
-
-
-def _as_leaf(value: Any) -> Tensor:
-    """Return numbers as a leaf of a state, with float32 for Python's floats; a tensor stays as it
-    is.
-    """
-    leaf = torch.as_tensor(value, device="cpu")
-    return leaf.to(torch.float32) if leaf.is_floating_point() and leaf is not value else leaf
 
 
 def make_seed_rows(envs: int, value: float) -> TensorDict:

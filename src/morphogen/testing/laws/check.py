@@ -17,28 +17,29 @@ from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import BrokenLaw, Law, check_laws, meaning
+from morphogen.testing.laws.search import BrokenLaw, Law, check_laws, meaning, name_laws
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, slot_states
 from morphogen.vocab.limits import Limits
 
 SubjectLaw = Callable[[Subject, Any], str]
-_STEP_CHECKS: dict[str, SubjectLaw] = {
-    law.__name__: law
-    for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
-}
-_REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
-    law.__name__: law
-    for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
-}
-_MORE_STEP_CHECKS: dict[str, Callable[..., Any]] = {"slots": step.slots, "graph": check_one_graph}
+_STEP_CHECKS = name_laws(
+    step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds
+)
+_REWARD_CHECKS = name_laws(
+    reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted
+)
+_MASK_CHECKS = name_laws(mask.shapes, mask.choice, mask.legal)
 # name -> promise
-STEP_LAWS = {name: meaning(law) for name, law in (_STEP_CHECKS | _MORE_STEP_CHECKS).items()}
+STEP_LAWS = {name: meaning(law) for name, law in _STEP_CHECKS.items()} | {
+    "slots": meaning(step.slots),
+    "graph": meaning(check_one_graph),
+}
 REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")} | {
     law.__name__: meaning(law)
     for law in (*_REWARD_CHECKS.values(), reward.telescopes, reward.within_bounds)
 }
-MASK_LAWS = {law.__name__: meaning(law) for law in (mask.shapes, mask.choice, mask.legal)}
+MASK_LAWS = {name: meaning(law) for name, law in _MASK_CHECKS.items()}
 BACKEND = "aot_eager"
 _SHAPING = "shaping"  # component that telescopes
 
@@ -135,8 +136,7 @@ def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) 
     """
     bounds = Limits((True, True)) if limits is None else limits
     drawn = slot_states(min_slots=len(bounds.enabled), max_slots=len(bounds.enabled))
-    laws: dict[str, SubjectLaw] = {"shapes": mask.shapes, "choice": mask.choice}
-    laws["legal"] = functools.partial(mask.legal, limits=bounds)
+    laws = _MASK_CHECKS | {"legal": functools.partial(mask.legal, limits=bounds)}
     check_step(function, drawn, laws=laws, slot_axis=2, **options)
 
 

@@ -16,7 +16,6 @@ from morphogen.errors import ConfigError
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.schema import INSTANCE
-from morphogen.state.tree_ops import replace
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
 
@@ -91,7 +90,7 @@ def check_worlds(env: Environment) -> None:
         _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
     with open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split) as last:
         _check_same_worlds(
-            [_last(instance) for instance in expected],
+            [cast(Instance, instance[-1:]) for instance in expected],
             _instances(last, _wait),
             "of the last env alone",
         )
@@ -114,10 +113,6 @@ def _instances(
     return found
 
 
-def _last(instance: Instance) -> Instance:
-    return cast(Instance, instance[-1:])
-
-
 def _check_same_worlds(expected: list[Instance], found: list[Instance], label: str) -> None:
     for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
         for name, leaf in one.items():
@@ -129,13 +124,11 @@ def _check_same_worlds(expected: list[Instance], found: list[Instance], label: s
 
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
     """The envs with other values of some leaves of the instance."""
-    return replace(
-        state, instance=replace(state.instance, **{name: _other(state, name) for name in leaves})
-    )
+    values = {name: _other(getattr(state.instance, name)) for name in leaves}
+    return state.replace(instance=state.instance.replace(values))
 
 
-def _other(state: EnvState, leaf: str) -> Tensor:
-    values: Tensor = getattr(state.instance, leaf)
+def _other(values: Tensor) -> Tensor:
     return 0.5 * values + 0.01 if values.is_floating_point() else values + 1
 
 

@@ -19,8 +19,9 @@ from morphogen.ppo.learner import Learner, Round
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import clear_rows
-from morphogen.testing.builders.tree_equality import leaves, select_env, trees_equal
+from morphogen.testing.builders.tree_equality import select_env, tree_form, trees_equal
 from morphogen.testing.laws.part_laws import STEP_LAWS, graph, over_rows
+from morphogen.testing.laws.search import name_laws
 from morphogen.testing.laws.step import Subject, repeats, writes
 
 ENVS = 4
@@ -103,28 +104,22 @@ def has_value_layer(subject: NetworkSubject) -> str:
     layer = network.value_layer
     missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
     if missing:
-        return (
-            f"value_layer: expected {', '.join(missing)} among the parameters, got "
-            f"{', '.join(params)}"
-        )
-    other = [name for name, leaf in params.items() if leaf.dtype != torch.float32]
-    return (
-        f"parameters: expected torch.float32, got {params[other[0]].dtype} for {other[0]}"
-        if other
-        else ""
-    )
+        wanted = f"expected {', '.join(missing)} among the parameters"
+        return f"value_layer: {wanted}, got {', '.join(params)}"
+    for name, leaf in params.items():
+        if leaf.dtype != torch.float32:
+            return f"parameters: expected torch.float32, got {leaf.dtype} for {name}"
+    return ""
 
 
 def takes_any_slots(subject: NetworkSubject) -> str:
     """It acts with one slot and with several, and its values are finite."""
     for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
         out = subject.policy.act(*replace(subject, env=tiny_environment(slots)).act_args())
-        if out.action.shape != (ENVS, 8) or not (
-            out.value.isfinite().all() and out.log_prob.isfinite().all()
-        ):
-            return (
-                f"expected finite outputs with {len(slots)} slots, got value {out.value.tolist()}"
-            )
+        finite = out.value.isfinite() & out.log_prob.isfinite()
+        if out.action.shape != (ENVS, 8) or not finite.all():
+            given = out.value.tolist()
+            return f"expected finite outputs with {len(slots)} slots, got value {given}"
     return ""
 
 
@@ -133,18 +128,14 @@ def unrolls_like_steps(subject: NetworkSubject) -> str:
     params = subject.start()
     rollout = play_rollout(subject.env, subject.policy, params)
     scores = subject.policy.evaluate(params, rollout)
-    gaps = {
-        name: float((getattr(scores, name) - rollout[name]).abs().max())
-        for name in ("log_prob", "value")
-    }
-    wide = [f"{name} by up to {gap:.3g}" for name, gap in gaps.items() if not gap <= TOLERANCE]
-    return f"unroll differs from step: {wide[0]}" if wide else ""
+    for name in ("log_prob", "value"):
+        gap = float((getattr(scores, name) - rollout[name]).abs().max())
+        if not gap <= TOLERANCE:
+            return f"unroll differs from step: {name} by up to {gap:.3g}"
+    return ""
 
 
-NETWORK_LAWS = {
-    law.__name__: law
-    for law in (has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)
-}
+NETWORK_LAWS = name_laws(has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)
 
 
 class UpdateArgs(NamedTuple):
@@ -187,24 +178,14 @@ def keeps_tree(subject: LearnerSubject) -> str:
     """The state has the same leaves after an update, and metrics are numbers."""
     args = subject.start()
     after, metrics = subject.run(*args)
-    before = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(args.state).items()}
-    forms = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(after).items()}
-    changed = sorted(
-        name for name in before.keys() | forms.keys() if before.get(name) != forms.get(name)
-    )
+    changed = tree_form(args.state)[0] ^ tree_form(after)[0]
     if changed:
-        return (
-            "state: expected the same leaves after an update, got others at "
-            f"{', '.join(changed[:3])}"
-        )
-    wrong = [
-        name for name, value in metrics.items() if not isinstance(value, Tensor) or value.dim()
-    ]
-    return (
-        f"metrics: expected 0-d tensors, got {metrics[wrong[0]]!a:.40} for {wrong[0]}"
-        if wrong
-        else ""
-    )
+        place = min(changed)[0]
+        return f"state: expected the same leaves after an update, got another one at {place}"
+    for name, value in metrics.items():
+        if not isinstance(value, Tensor) or value.dim():
+            return f"metrics: expected 0-d tensors, got {value!a:.40} for {name}"
+    return ""
 
 
 def moves_policy(subject: LearnerSubject) -> str:
@@ -224,7 +205,6 @@ def survives_nan(subject: LearnerSubject) -> str:
     return "" if finite else "lets NaN in the reward of one env into the network"
 
 
-LEARNER_LAWS = {
-    law.__name__: law
-    for law in (keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan)
-}
+LEARNER_LAWS = name_laws(
+    keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan
+)

@@ -36,11 +36,8 @@ from morphogen.testing.laws.search import BrokenLaw, check_examples, meaning
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.slot import SlotSpec
 
-PART_LAWS = {  # law -> the promise
-    law.__name__: meaning(law)
-    for laws in (BLUEPRINT_LAWS, HOST_LAWS, NETWORK_LAWS, LEARNER_LAWS)
-    for law in laws.values()
-}
+_LAWS = BLUEPRINT_LAWS | HOST_LAWS | NETWORK_LAWS | LEARNER_LAWS
+PART_LAWS = {name: meaning(law) for name, law in _LAWS.items()}  # law -> the promise
 
 
 def check_blueprint(
@@ -97,7 +94,7 @@ def check_host(host: Host) -> None:
         ...     )
         ... except laws.BrokenLaw as error:
         ...     print(error.sentence)
-        Miscounted has 438 parameters, and declares 100
+        Miscounted has 438 parameters, declares 100
     """
     try:
         net = Net(

@@ -29,7 +29,8 @@ from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import SeedModule, seed_layout
 from morphogen.state.env import Instance
-from morphogen.testing.builders.tree_equality import leaves
+from morphogen.testing.builders.tree_equality import tensors_equal
+from morphogen.testing.laws.search import name_laws
 from morphogen.testing.laws.step import Subject, check_one_graph, host, neighbours, repeats, writes
 from morphogen.vocab.slot import SlotSpec
 
@@ -99,12 +100,9 @@ def over_rows(law: Callable[[Subject, Any], str]) -> Callable[[RowSubject], str]
 def isolates(subject: Subject, example: Any) -> str:
     """Invalid numbers stay in their row."""
     params = torch.cat((example.params[:-1], example.params[-1:] * torch.nan))
-    clean = leaves(subject(example))
-    broken = leaves(subject(example._replace(params=params)))
-    reached = [
-        name for name, leaf in broken.items() if not torch.equal(leaf[:-1], clean[name][:-1])
-    ]
-    return "lets NaN of a row into another one" if reached else ""
+    clean = subject(example)
+    broken = subject(example._replace(params=params))
+    return "" if torch.equal(broken[:-1], clean[:-1]) else "lets NaN of a row into another one"
 
 
 def graph(part: RowSubject) -> str:
@@ -115,6 +113,7 @@ def graph(part: RowSubject) -> str:
 
 
 STEP_LAWS = tuple(over_rows(law) for law in (host, writes, repeats, neighbours))
+ROW_LAWS = (*STEP_LAWS, over_rows(isolates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +152,12 @@ class BlueprintSubject:
 
 def declares_params(subject: BlueprintSubject) -> str:
     """It has as many parameters as it declares."""
-    declared = subject.module.params(subject.slot.channels)
-    size = subject.layout.size
-    return (
-        ""
-        if declared == size
-        else f"has {size} parameters at {subject.slot.name}, and declares {declared}"
-    )
+    return _miscount(subject.layout, subject.module.params(subject.slot.channels))
+
+
+def _miscount(layout: ParamLayout, declared: int) -> str:
+    """Return a violation if a layout has another number of parameters."""
+    return "" if declared == layout.size else f"has {layout.size} parameters, declares {declared}"
 
 
 def keeps_form(subject: BlueprintSubject) -> str:
@@ -171,11 +169,8 @@ def keeps_form(subject: BlueprintSubject) -> str:
 def is_identity(subject: BlueprintSubject) -> str:
     """It changes nothing at birth."""
     delta = subject.delta(draw_params(subject.layout), subject.features())
-    return (
-        "is not the identity at birth: a delta of newborn seeds is not exactly 0"
-        if delta.any()
-        else ""
-    )
+    wrong = "is not the identity at birth: a delta of newborn seeds is not exactly 0"
+    return wrong if delta.any() else ""
 
 
 def gets_gradients(subject: BlueprintSubject) -> str:
@@ -187,18 +182,9 @@ def gets_gradients(subject: BlueprintSubject) -> str:
     )
 
 
-BLUEPRINT_LAWS = {
-    law.__name__: law
-    for law in (
-        declares_params,
-        keeps_form,
-        is_identity,
-        *STEP_LAWS,
-        over_rows(isolates),
-        gets_gradients,
-        graph,
-    )
-}
+BLUEPRINT_LAWS = name_laws(
+    declares_params, keeps_form, is_identity, *ROW_LAWS, gets_gradients, graph
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,33 +233,25 @@ def orders_slots(subject: HostSubject) -> str:
     """
     slots = subject.net.host.all_slots
     names = [slot.name for slot in slots]
+    order = [slot.execution for slot in slots]
+    flat = [slot.name for slot in slots if slot.pooled and len(slot.size) != 2]
     if not slots or len(set(names)) < len(names):
         return f"slots: expected at least one, each with a name of its own, got {names}"
-    order = [slot.execution for slot in slots]
     if order != list(range(len(slots))):
         return f"slots: expected `execution` 0 .. {len(slots) - 1} in order, got {order}"
-    flat = ", ".join(slot.name for slot in slots if slot.pooled and len(slot.size) != 2)
-    return (
-        f"slots: expected height and width where the features are pooled, got none at {flat}"
-        if flat
-        else ""
-    )
+    wrong = f"slots: expected height and width where features are pooled, got none at {flat}"
+    return wrong if flat else ""
 
 
 def counts_params(subject: HostSubject) -> str:
     """It has as many parameters as it declares, also under an instance that restricts nothing."""
-    declared = subject.net.host.params()
-    size = subject.net.host_layout.size
-    if declared != size:
-        return f"has {size} parameters, and declares {declared}"
+    layout = subject.net.host_layout
+    if wrong := _miscount(layout, subject.net.host.params()):
+        return wrong
     used = subject.net.networks.params_in_use(reference_rows(subject.net.host))
-    fits = used.shape == (ROWS,) and used.dtype == torch.int64 and bool((used == size).all())
-    return (
-        ""
-        if fits
-        else f"params_in_use: expected {size} for each of {ROWS} whole hosts, int64, got "
-        f"{used.tolist()}"
-    )
+    wanted = torch.full((ROWS,), layout.size, device="cpu")
+    wrong = f"params_in_use: expected {wanted.tolist()}, int64, got {used.tolist()}"
+    return "" if tensors_equal(used, wanted) else wrong
 
 
 def declares_features(subject: HostSubject) -> str:
@@ -288,11 +266,8 @@ def shares_inputs(subject: HostSubject) -> str:
     inputs = subject.inputs()[0]
     shared = subject.logits(params, inputs, instance)
     single = subject.logits(params, inputs.expand(ROWS, *inputs.shape).contiguous(), instance)
-    return (
-        ""
-        if torch.allclose(shared, single, atol=TOLERANCE)
-        else "gives other logits for inputs that all rows share"
-    )
+    same = torch.allclose(shared, single, atol=TOLERANCE)
+    return "" if same else "gives other logits for inputs that all rows share"
 
 
 def trains_everything(subject: HostSubject) -> str:
@@ -305,16 +280,12 @@ def trains_everything(subject: HostSubject) -> str:
     )
 
 
-HOST_LAWS = {
-    law.__name__: law
-    for law in (
-        orders_slots,
-        counts_params,
-        declares_features,
-        *STEP_LAWS,
-        over_rows(isolates),
-        shares_inputs,
-        trains_everything,
-        graph,
-    )
-}
+HOST_LAWS = name_laws(
+    orders_slots,
+    counts_params,
+    declares_features,
+    *ROW_LAWS,
+    shares_inputs,
+    trains_everything,
+    graph,
+)

@@ -22,14 +22,14 @@ from morphogen.testing.builders.tree_equality import (
     tensors_equal,
     tree_form,
 )
-from morphogen.testing.laws.search import Law
+from morphogen.testing.laws.search import Law, name_laws
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
 from morphogen.vocab.action import Op
 
 REWARD_TOLERANCE = 1e-9  # rewards in float64
 _INVALID_VALUES = (0.0, math.nan, math.inf, -math.inf)  # contents of invalid fields
 Episode = Sequence[RewardInputs]
-STEP_LAWS = {law.__name__: law for law in (accepts, host, writes, repeats, neighbours)}
+STEP_LAWS = name_laws(accepts, host, writes, repeats, neighbours)
 
 
 class RuleArgs(NamedTuple):

@@ -40,6 +40,11 @@ def meaning(law: Callable[..., Any]) -> str:
     return " ".join((law.__doc__ or "").split())
 
 
+def name_laws(*laws: Callable[..., str]) -> dict[str, Callable[..., str]]:
+    """Return laws by their names."""
+    return {law.__name__: law for law in laws}
+
+
 def check_laws(
     subject: str,
     laws: Mapping[str, Law],

@@ -23,8 +23,8 @@ An example shrinks to one env with one empty slot.  For tensors of one shape, as
 
 from morphogen.testing import extra as extra
 from morphogen.testing.strategies.reward_strategies import reward_episodes, reward_inputs
-from morphogen.testing.strategies.slots import actions, alphas, limits, slot_rows, slot_states
-from morphogen.testing.strategies.states import env_states, signals, states_around
+from morphogen.testing.strategies.slots import actions, limits, slot_rows, slot_states
+from morphogen.testing.strategies.states import env_states, signals
 
-__all__ = ["actions", "alphas", "env_states", "limits", "reward_episodes", "reward_inputs"]
-__all__ += ["signals", "slot_rows", "slot_states", "states_around"]
+__all__ = ["actions", "env_states", "limits", "reward_episodes", "reward_inputs"]
+__all__ += ["signals", "slot_rows", "slot_states"]

@@ -1,96 +1,76 @@
 """Reward inputs drawn directly: every field in its range, invalid values 0."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
 from morphogen.rules.legality import ALLOWED_STAGES
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import (
+    NEUTRAL_FIELDS,
     OPTIONAL_INPUTS,
+    SLOT_INPUT_KINDS,
     make_reward_inputs,
     make_slot_inputs,
 )
 from morphogen.testing.builders.scenes import Row
-from morphogen.testing.strategies.slots import points, slot_rows
+from morphogen.testing.strategies.slots import STAGES, points, slot_rows
 from morphogen.testing.strategies.states import losses
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
-PARAMS = (100, 0, 1, 2336, 60_000)
-_SHARED_FIELDS = (
-    *(
-        "stage",
-        "previous_stage",
-        "epochs_in_stage",
-        "previous_epochs_in_stage",
-        "age",
-        "alpha",
-        "contribution",
-    ),
-    *(
-        "contribution_valid",
-        "accuracy_at_germination",
-        "accuracy_at_stage_start",
-        "interaction_sum",
-    ),
-)
+PARAMS = (1, 2336, 60_000)
+gains = points.map(lambda accuracy: accuracy - 50.0)
+_ENV_FIELDS = {
+    **dict.fromkeys(OPTIONAL_INPUTS, st.booleans()),
+    **dict.fromkeys(("committed_acc", "val_acc", "stable_val_acc", "next_val_acc"), points),
+    **dict.fromkeys(("clean_improvement", "uncommitted_improvement"), gains),
+    "val_loss": losses,
+    "param_price": st.sampled_from((0.1, 0.0, 1.0)),
+    "host_params": st.sampled_from((1000, 1, 90)),
+    "op": st.sampled_from(Op),
+    "op_executed": st.integers(0, 3).map(bool),  # most ops take effect
+}
 
 
 @st.composite
-def _slot_row_lists(draw: st.DrawFn, count: int, op: Op | None) -> list[Row]:
-    """Draw the slots of one env; an executed op addresses a valid slot."""
-    rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
-    place = draw(st.integers(0, count - 1))
-    if op is not None and op is not Op.WAIT:
-        rows[place] = draw(slot_rows(ALLOWED_STAGES[op]))
-    out: list[Row] = []
-    for slot, row in enumerate(rows):
-        stage = Stage(int(row["stage"]))
-        cell: Row = {name: row[name] for name in _SHARED_FIELDS if name in row}
-        cell["op"] = int(op) if op is not None and slot == place else int(Op.WAIT)
-        cell["params"] = draw(st.sampled_from(PARAMS[2:])) if stage in OCCUPIED else 0
-        cell["next_stage"] = int(draw(st.sampled_from((stage, *TRANSITIONS[stage]))))
-        if cell["next_stage"] in OCCUPIED and draw(st.booleans()):
-            cell |= {"next_contribution_valid": True, "next_contribution": draw(points) - 50.0}
-        out.append(cell)
-    return out
+def _slot_fields(draw: st.DrawFn, stages: Sequence[Stage], op: Op) -> Row:
+    """Draw the fields of a slot in one of these stages, on which an op takes effect."""
+    drawn = draw(slot_rows(stages))
+    row: Row = {name: value for name, value in drawn.items() if name in SLOT_INPUT_KINDS}
+    stage = Stage(int(row["stage"]))
+    after = draw(st.sampled_from((stage, *TRANSITIONS[stage])))
+    row |= {"op": int(op), "next_stage": int(after)}
+    row["params"] = draw(st.sampled_from(PARAMS)) if stage in OCCUPIED else 0
+    if after in OCCUPIED and draw(st.booleans()):
+        row |= {"next_contribution_valid": True, "next_contribution": draw(gains)}
+    return row
 
 
 @st.composite
 def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
-    op = draw(st.sampled_from(Op))
-    executed = draw(st.integers(0, 3)) > 0  # most ops take effect
-    slots = draw(_slot_row_lists(count, op if executed else None))
-    fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
-    live = [row["params"] for row in slots if row["next_stage"] in OCCUPIED]
-    row: dict[str, Any] = {"op": int(op), "op_executed": executed, "slots": slots}
+    row = draw(st.fixed_dictionaries(_ENV_FIELDS))
+    op = row["op"]
+    acts = row["op_executed"] and op is not Op.WAIT
+    place = draw(st.integers(0, count - 1)) if acts else -1
+    on_place = _slot_fields(ALLOWED_STAGES[op], op)
+    elsewhere = _slot_fields(STAGES, Op.WAIT)
+    slots = [draw(on_place if slot == place else elsewhere) for slot in range(count)]
+    live = [slot for slot in slots if slot["next_stage"] in OCCUPIED]
+    fossils = [slot for slot in live if slot["next_stage"] == Stage.FOSSILIZED]
     row |= {
+        "slots": slots,
         "rolled_back": rollbacks and draw(st.booleans()),
-        "fossil_params": sum(fossils),
-        "live_params": sum(live),
+        "fossil_params": sum(slot["params"] for slot in fossils),
+        "live_params": sum(slot["params"] for slot in live),
+        "stable_val_acc": min(row["val_acc"], row["stable_val_acc"]),
     }
-    row |= {
-        "param_price": draw(st.sampled_from((0.1, 0.0, 1.0))),
-        "host_params": draw(st.sampled_from((1000, 1, 90))),
-    }
-    row |= {
-        "committed_acc": draw(points),
-        "clean_improvement": draw(points) - 50.0,
-        "val_loss": draw(losses),
-    }
-    row |= {
-        "val_acc": draw(points),
-        "uncommitted_improvement": draw(points) - 50.0,
-        "next_val_acc": draw(points),
-    }
-    row["stable_val_acc"] = min(row["val_acc"], draw(points))
-    known = draw(st.integers(0, 2 ** len(OPTIONAL_INPUTS) - 1))  # one bit per flag
-    for place, (flag, values) in enumerate(OPTIONAL_INPUTS.items()):
-        row[flag] = bool(known >> place & 1)
+    for flag, values in OPTIONAL_INPUTS.items():
         row |= {} if row[flag] else dict.fromkeys(values, 0.0)
     if not row["uncommitted_valid"]:  # contributions need the accuracies before the step
         for slot in slots:
@@ -133,38 +113,30 @@ def reward_inputs(
         ...     assert sum(parts.values()).allclose(reward)
         >>> test_components_sum_to_the_reward()
     """
-    envs = draw(st.integers(min_envs, max_envs))
-    rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
-    last = draw(st.booleans()) if horizon is None else horizon
-    names = [name for name in rows[0] if name != "slots"]
-    leaves = {name: [row[name] for row in rows] for name in names}
-    cells = sorted({name for row in rows for cell in row["slots"] for name in cell})
-    empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
+    rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=min_envs, max_size=max_envs))
+    cells = [row.pop("slots") for row in rows]
     parts = {
-        name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows]
-        for name in cells
+        name: [[cell.get(name, NEUTRAL_FIELDS.get(name, 0)) for cell in env] for env in cells]
+        for name in SLOT_INPUT_KINDS
     }
-    pairs = _interactions(draw, envs, slots, leaves["clean_valid"])
-    places = make_slot_inputs(envs, slots, dtype=torch.float64, **parts)
+    leaves = {name: [row[name] for row in rows] for name in rows[0]}
     return make_reward_inputs(
-        envs,
-        dtype=torch.float64,
-        slots=places,
-        interaction=pairs,
-        horizon=last,
+        len(rows),
+        slots=make_slot_inputs(len(rows), slots, **parts),
+        interaction=draw(_interactions(leaves["clean_valid"], slots)),
+        horizon=draw(st.booleans()) if horizon is None else horizon,
         epoch=epoch,
         **leaves,
     )
 
 
-def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool]) -> torch.Tensor:
+@st.composite
+def _interactions(draw: st.DrawFn, measured: list[bool], slots: int) -> Tensor:
     """Draw interactions [E, S, S]: symmetric, 0 on the diagonal and in unmeasured envs."""
-    out = torch.zeros(envs, slots, slots, dtype=torch.float64, device="cpu")
-    pairs = list(itertools.combinations(range(slots), 2))
-    for e in (e for e in range(envs) if measured[e]):
-        digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # one digit per pair
-        for place, (i, j) in enumerate(pairs):
-            out[e, i, j] = out[e, j, i] = (0.0, 3.0, -2.5)[digits // 3**place % 3]
+    out = torch.zeros(len(measured), slots, slots, dtype=torch.float64, device="cpu")
+    value = st.sampled_from((0.0, 3.0, -2.5))
+    for (i, j), e in itertools.product(itertools.combinations(range(slots), 2), range(len(out))):
+        out[e, i, j] = out[e, j, i] = draw(value) if measured[e] else 0.0
     return out
 
 
@@ -174,7 +146,6 @@ def reward_episodes(
     max_envs: int = 3,
     max_steps: int = 5,
     *,
-    min_envs: int = 1,
     slots: int = 3,
     last: bool = True,
     rollbacks: bool = True,
@@ -197,7 +168,7 @@ def reward_episodes(
         ...     ) + [True]
         >>> test_the_last_step_is_the_horizon()
     """
-    envs = draw(st.integers(min_envs, max_envs))
+    envs = draw(st.integers(1, max_envs))
     steps = draw(st.integers(1, max_steps))
     episode: list[RewardInputs] = []
     for t in range(steps):

@@ -45,29 +45,22 @@ def _ramp_rows() -> list[Row]:
     """List every step of every ramp that an action can start, from before the first tick to before
     the last.
     """
-    first = [
-        (ticks, curve, DEFAULT_STEEPNESS)
-        for ticks in TEMPO_EPOCHS
-        for curve in (Curve.LINEAR, Curve.SIGMOID)
-    ]
-    curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
-    later = [(ticks, *shape) for ticks in SPEED_TICKS if ticks for shape in curves]
-    legs = [(0.0, target, *kind) for target in (1.0, 0.5, 0.7) for kind in first]
+    shapes = ((Curve.LINEAR, DEFAULT_STEEPNESS), (Curve.SIGMOID, DEFAULT_STEEPNESS))
+    first = itertools.product(((0.0, 1.0), (0.0, 0.5), (0.0, 0.7)), TEMPO_EPOCHS, shapes)
     pairs = ((0.5, 1.0), (0.5, 0.7), (1.0, 0.0), (1.0, 0.5), (0.7, 0.5), (0.5, 0.0))
-    legs += [(start, target, *kind) for start, target in pairs for kind in later]
+    curves = zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True)
+    later = itertools.product(pairs, filter(None, SPEED_TICKS), curves)
     out: list[Row] = []
-    for start, target, ticks, shape, steepness in legs:
-        path = [start, *ramp(start, target, ticks, int(shape), steepness)]
+    for (start, target), ticks, (shape, steepness) in itertools.chain(first, later):
         leg = {
             "alpha_start": start,
             "alpha_target": target,
             "alpha_curve": int(shape),
             "alpha_steepness": steepness,
-        }
-        leg |= {
             "alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN),
             "alpha_steps": ticks,
         }
+        path = [start, *ramp(start, target, ticks, int(shape), steepness)]
         out += [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
     return out
 
@@ -186,29 +179,9 @@ def slot_rows(draw: st.DrawFn, stages: Sequence[Stage] = STAGES) -> Row:
     row |= draw(_TRAINING_ROWS) if stage in ACTIVE else {}
     if stage in BLENDED:
         row |= {"accuracy_at_blending": draw(points), "accuracy_at_blending_valid": True}
-        row |= draw(alphas(stage)) | draw(_MEASURED_ROWS)
+        row |= draw(_BLENDING_ROWS) if stage is Stage.BLENDING else _FULL_ROW
+        row |= draw(_MEASURED_ROWS)
     return row
-
-
-def alphas(stage: Stage) -> st.SearchStrategy[Row]:
-    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down; leaves by
-    name.
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.alphas(mg.Stage.BLENDING))
-        ... def test_alpha_is_a_share(row):
-        ...     assert 0 <= row["alpha"] <= 1
-        >>> test_alpha_is_a_share()
-    """
-    return (
-        _BLENDING_ROWS
-        if stage is Stage.BLENDING
-        else st.just(_FULL_ROW if stage in BLENDED else {})
-    )
 
 
 _BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_ramp_rows())

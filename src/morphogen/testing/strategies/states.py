@@ -20,40 +20,31 @@ from morphogen.vocab.stage import Stage
 
 EPISODE_LENGTH = 20  # default, in epochs
 losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
+_ENV_SIGNALS = {
+    "plateau": st.sampled_from((0, 1, 9, 10, 30)),
+    "stabilized": st.booleans(),
+    "last_op": st.integers(-1, max(Op)),
+    "last_outcome": st.integers(-1, max(OUTCOMES)),
+    "rolled_back": st.booleans(),
+    "rollbacks": st.sampled_from((0, 1, 5, 9)),
+}
 
 
 @st.composite
 def _signal_fields(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the signals of one env; values without their flag are 0."""
-    row: dict[str, Any] = {
-        "plateau": draw(st.sampled_from((0, 1, 9, 10, 30))),
-        "stabilized": draw(st.booleans()),
-    }
-    row |= {
-        "last_op": draw(st.integers(-1, max(Op))),
-        "last_outcome": draw(st.integers(-1, max(OUTCOMES))),
-    }
-    row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
-    known = draw(st.integers(0, schema.HISTORY))
-    valid = [False] * (schema.HISTORY - known) + [True] * known
-    history = [(draw(losses), draw(points)) if yes else (0.0, 0.0) for yes in valid]
-    row |= {
-        "history_valid": valid,
-        "loss_history": [a for a, _ in history],
-        "acc_history": [b for _, b in history],
-    }
+    row: dict[str, Any] = draw(st.fixed_dictionaries(_ENV_SIGNALS))
+    known = draw(st.lists(st.tuples(losses, points), max_size=schema.HISTORY))
+    history = [(0.0, 0.0)] * (schema.HISTORY - len(known)) + known
+    row["history_valid"] = [False] * (schema.HISTORY - len(known)) + [True] * len(known)
+    row["loss_history"] = [loss for loss, _ in history]
+    row["acc_history"] = [accuracy for _, accuracy in history]
     if known:
-        loss, accuracy = history[-1]
-        row |= {
-            "measured": True,
-            "val_loss": loss,
-            "val_acc": accuracy,
-            "committed_acc": draw(points),
-        }
-        row |= {
-            "best_acc": max(b for _, b in history),
-            "best_loss": min(a for a, _ in history[-known:]),
-        }
+        loss, accuracy = known[-1]
+        row |= {"measured": True, "val_loss": loss, "val_acc": accuracy}
+        row["committed_acc"] = draw(points)
+        row["best_acc"] = max(row["acc_history"])
+        row["best_loss"] = min(loss for loss, _ in known)
     if draw(st.booleans()):
         row |= {"train_measured": True, "train_loss": draw(losses), "train_acc": draw(points)}
     if draw(st.booleans()):
@@ -77,13 +68,13 @@ def signals(draw: st.DrawFn, envs: int) -> Signals:
         ...     assert (signals.val_loss[~signals.measured] == 0).all()
         >>> test_unmeasured_losses_are_zero()
     """
-    rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
-    leaves: dict[str, Any] = {}
-    for leaf in schema.SIGNALS:
-        empty = [leaf.empty] * schema.HISTORY if leaf.shape else leaf.empty
-        leaves[leaf.name] = torch.tensor(
-            [row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype, device="cpu"
+    rows = [draw(_signal_fields()) for _ in range(envs)]
+    leaves: Any = {
+        leaf.name: torch.tensor(
+            [row.get(leaf.name, leaf.empty) for row in rows], dtype=leaf.dtype, device="cpu"
         )
+        for leaf in schema.SIGNALS
+    }
     return Signals(**leaves, batch_size=[envs])
 
 
@@ -119,27 +110,6 @@ def env_states(
     slots = draw(
         slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages)
     )
-    return draw(states_around(slots, length=length))
-
-
-@st.composite
-def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
-    """Draw envs around given slots.
-
-    Shapes: slots [E], leaves [E, S] -> `EnvState` [E].
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> import morphogen as mg
-        >>> from morphogen.testing import strategies
-        >>> from morphogen.testing.builders import scenes
-        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
-        >>> @settings(max_examples=5, deadline=None, database=None)
-        ... @given(strategies.states_around(slots, length=8))
-        ... def test_the_slots_stay(state):
-        ...     assert state.slots.stage.equal(slots.stage) and state.clock.epoch.max() < 8
-        >>> test_the_slots_stay()
-    """
     envs, count = slots.stage.shape
 
     def each(values: st.SearchStrategy[float], kind: torch.dtype) -> torch.Tensor:

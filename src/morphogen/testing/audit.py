@@ -1,4 +1,4 @@
-"""Does a function read the device on the host?  Three checks that catch different reads.
+"""Does a function read the device on the host?  Two checks that catch different reads.
 
     import torch
     from morphogen.testing import audit
@@ -16,13 +16,8 @@
 indexing with their lines; it misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the CPU.
 `meta_failure` runs the function on the `meta` device, which has no values: it catches all of these,
 and results on other devices.
-`source_reads` finds the names of such calls in the source, also in branches that did not run.
 """
 
-import ast
-import functools
-import inspect
-import textwrap
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,8 +26,6 @@ from morphogen.compat import TorchDispatchMode
 from morphogen.device.host_reads import reads_host
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, move_tree
 
-# Names that leave the device, as attributes in a source.
-HOST_READS = {"item", "cpu", "tolist", "numpy", "nonzero", "masked_select", "unique", "argwhere"}
 LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
 
 
@@ -83,27 +76,13 @@ def meta_failure(function: Callable, *args: Any) -> str:
     return "" if stray is None else f"its output {stray or 'tensor'} is on {out[stray].device}"
 
 
-def source_reads(source: str) -> list[tuple[int, str]]:
-    """Return the attributes in a source text that leave the device: (line, name)."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
-    return sorted((node.lineno, node.attr) for node in nodes if node.attr in HOST_READS)
-
-
-def audit(
-    function: Callable[..., Any], *args: Any, source: Callable[..., Any] | None = None
-) -> str:
-    """Describe the findings of the three checks on copies of the arguments; empty without a
-    finding.
-
-    `source`: object with the source; default: the function.
-    """
+def audit(function: Callable[..., Any], *args: Any) -> str:
+    """Describe the findings of both checks on copies of the arguments; empty without a finding."""
     with HostReadMode() as mode:
         function(*copy_tree(args))
     found = [f"{op} at {location}" for op, location in mode.reads[:1]]
     if failure := meta_failure(function, *args):
         found.append(f"on the meta device, which has no values: {failure}")
-    for line, name in source_reads(_read_source(source or function))[:1]:
-        found.append(f"line {line} of its source has .{name}")
     return "; ".join(found)
 
 
@@ -111,17 +90,3 @@ def describe_error(error: Exception) -> str:
     """Describe an error by its type and the first line of its message."""
     lines = (line.strip() for line in str(error).splitlines())
     return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"
-
-
-def _read_source(function: Callable) -> str:
-    """Return the source of a function or of the `__call__` of an object; empty if unknown, and for
-    a lambda.
-    """
-    while isinstance(function, functools.partial):
-        function = function.func
-    code: Any = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        known = getattr(code, "__name__", "") != "<lambda>"
-        return textwrap.dedent(inspect.getsource(code)) if known else ""
-    except (OSError, TypeError):
-        return ""

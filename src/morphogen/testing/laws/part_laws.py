@@ -145,9 +145,7 @@ class BlueprintSubject:
         params = draw_params(self.layout)
         grown = (params + 0.3 * draw_normal(*params.shape, number=number) for number in (8, 9))
         examples = [SeedRows(flat, self.features(number)) for number, flat in enumerate(grown)]
-        return Subject(
-            self.delta, self.module.name, tolerance=TOLERANCE, source=self.module.delta
-        ), examples
+        return Subject(self.delta, self.module.name, tolerance=TOLERANCE), examples
 
 
 def declares_params(subject: BlueprintSubject) -> str:

@@ -69,8 +69,7 @@ class RewardSubject:
 
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
-    source = getattr(payer.rule, "function", payer.rule)
-    subject = Subject(payer.call, payer.name, tolerance=payer.tolerance, source=source)
+    subject = Subject(payer.call, payer.name, tolerance=payer.tolerance)
 
     def over(law: Callable[[Subject, Any], str]) -> Law:
         # from the second step on the ledger has the dtype of the inputs

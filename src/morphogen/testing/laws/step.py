@@ -55,8 +55,6 @@ class Subject:
     """(arguments, env) -> arguments of this env alone."""
     permute_args: Callable[[Arguments, Sequence[int]], Arguments] | None = None
     """(arguments, order) -> arguments."""
-    source: Callable[..., Any] | None = None
-    """Object with the source; None: `call`."""
 
     def __call__(self, example: Any) -> Any:
         """Call the subject on copies of the arguments."""
@@ -79,7 +77,7 @@ def accepts(subject: Subject, example: Any) -> str:
 
 def host(subject: Subject, example: Any) -> str:
     """It never asks the host."""
-    findings = audit(subject.call, *as_arguments(example), source=subject.source)
+    findings = audit(subject.call, *as_arguments(example))
     return f"asks the host: {findings}" if findings else ""
 
 

@@ -33,18 +33,28 @@ STABLE_EPOCHS = 3  # accuracies of which the least counts as the stable one
 
 
 class ScoreInputs(NamedTuple):
-    """What happened in an epoch before its reward, [E]."""
+    """Results of an epoch that its reward depends on."""
 
-    before: EnvState  # before the action
+    before: EnvState
+    """[E], before the action."""
     outcome: ActionOutcome
+    """[E], of the action."""
     attribution: Attribution
+    """[E], of the accuracies to the seeds."""
     report: GovernorReport
+    """[E], of the governor."""
     validation: Validation
-    host_params: Tensor  # int64 [E], in use
-    params: Tensor  # int64 [E, S], of the seeds before the action
-    next_params: Tensor  # int64 [E, S], of the seeds after the governor
-    target_loss: float  # nats
-    episode_length: int  # epochs
+    """[E], after training."""
+    host_params: Tensor
+    """int64 [E], parameters of the host in use."""
+    params: Tensor
+    """int64 [E, S], parameters of the seeds before the action."""
+    next_params: Tensor
+    """int64 [E, S], parameters of the seeds after the governor."""
+    target_loss: float
+    """Nats."""
+    episode_length: int
+    """Epochs."""
 
 
 def score(

@@ -129,13 +129,17 @@ def kinds(subject: Subject, example: Any) -> str:
         twin = meta_result.get(path)
         if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
             return f"makes another kind of {path or 'result'} on the meta device than on the CPU"
-    for given in (example, cast_tree(example, torch.float64)):
-        pairs = itertools.product(_tensor_classes(given), _tensor_classes(subject(given)))
-        for old, new in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
-            for path in sorted(old.keys() & new.keys()):
-                if old[path].dtype != new[path].dtype:
-                    change = f"went in as {old[path].dtype} and came out as {new[path].dtype}"
-                    return f"does not keep dtypes: {path} {change}"
+    wide = cast_tree(example, torch.float64)
+    return _dtype_violation(subject, example) or _dtype_violation(subject, wide)
+
+
+def _dtype_violation(subject: Subject, example: Any) -> str:
+    pairs = itertools.product(_tensor_classes(example), _tensor_classes(subject(example)))
+    for old, new in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
+        for path in sorted(old.keys() & new.keys()):
+            if old[path].dtype != new[path].dtype:
+                change = f"went in as {old[path].dtype} and came out as {new[path].dtype}"
+                return f"does not keep dtypes: {path} {change}"
     return ""
 
 

@@ -198,7 +198,7 @@ IN_A_STEP = {  # steps and rules of an epoch, and the fields of `Step` that show
     "govern_step.govern": ("governed", "report"),
     "score_step.score": ("score",),
     "observe_step.state_facts": ("host_params", "seed_params"),
-    "observe_step.observe": ("seen",),
+    "observe_step.observe": ("inputs",),
 }
 
 
@@ -321,8 +321,13 @@ WITH_VECTORS = ("alone", "host from outside")
 CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
 
 
-# as a run: caches of tensordict are globals, and grow with what other tests compile
-OPTIONS = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+OPTIONS = {
+    # as a run: caches of tensordict are globals, and grow with what other tests compile
+    "guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe,
+    # the code of the default backend, without optimisation by the C++ compiler: half its time
+    "aot_inductor.debug_compile": True,
+    "compile_threads": 1,  # no pool of processes that load torch
+}
 
 
 class Results(NamedTuple):

@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from legacy_rows import SEEDS, few, points
-from support.made_up_measurements import slots_by_stage
 
 from morphogen.extras.legacy_rewards import kernels as parts
 from morphogen.extras.legacy_rewards.kernels import RentInputs, rent_and_shock_inputs

@@ -23,11 +23,10 @@ from bench.harness.timing import (
 )
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_directory import create_directory
-from morphogen.train import checkpoint_store, snapshot
-from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint import load_checkpoint, restore
 from morphogen.train.checkpointer import Checkpointer
 from morphogen.train.loop import Scheduler
-from morphogen.train.snapshot import RunSnapshot
 
 EPOCHS = 8  # of an episode
 
@@ -75,9 +74,7 @@ def _build_scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> 
 
 def _load_into(fresh: Scheduler, path: Path) -> None:
     """Restore a checkpoint into a new scheduler."""
-    found = load_checkpoint(path)
-    at = found["manifest"]["round"], found["manifest"]["epoch"]
-    snapshot.restore(fresh, RunSnapshot(found["envs"], found["shared"]), *at)
+    restore(fresh, load_checkpoint(path))
     fresh.env.close()
     fresh.reporter.close()
 

@@ -136,7 +136,7 @@ from morphogen.state.measure import StepScore as StepScore
 from morphogen.state.measure import TickReport as TickReport
 from morphogen.state.measure import TrainMetrics as TrainMetrics
 from morphogen.state.measure import Validation as Validation
-from morphogen.train.checkpoint_files import load_checkpoint as load_checkpoint
+from morphogen.train.checkpoint import load_checkpoint as load_checkpoint
 from morphogen.train.loop import Hooks as Hooks
 from morphogen.train.loop import Parts as Parts
 from morphogen.train.loop import Scheduler as Scheduler

@@ -12,24 +12,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import killed_processes, profiles
+from support.made_up_checkpoints import made_up
 from support.small_disks import need_disks, on_disk
 
 from morphogen.errors import CheckpointError
 from morphogen.policy.policy_files import save_policy
 from morphogen.train import checkpoint_store
-from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.train.checkpoint import load_checkpoint
 
 
 def save(folder, round, **more):
     """A checkpoint whose every number is its round."""
-    reported = {
+    carry = {
         "weights": torch.full((3000,), float(round)),
         "deep": {"count": torch.tensor([round])},
     }
-    shared = {"round": round, "bias": torch.full((2,), float(round), dtype=torch.float64)}
-    return save_checkpoint(
-        folder, round=round, epoch=0, envs=reported, shared=shared, facts={"score": None}, **more
-    )
+    return made_up(round, carry=carry, score=None).save(folder, **more)
 
 
 def loading(folder):
@@ -43,12 +41,10 @@ def loading(folder):
 
 def right(path):
     found = load_checkpoint(path)
-    round = found["manifest"]["round"]
+    round, _ = found.position
     assert path.name == checkpoint_store.checkpoint_name(round, 0)
-    assert torch.equal(found["envs"]["weights"], torch.full((3000,), float(round)))
-    assert found["envs"]["deep"]["count"].tolist() == [round]
-    assert found["shared"]["round"] == round
-    assert found["shared"]["bias"].tolist() == [round, round]
+    assert torch.equal(found.carry["weights"], torch.full((3000,), float(round)))
+    assert found.carry["deep"]["count"].tolist() == [round]
     return round
 
 
@@ -65,7 +61,7 @@ def beside_an_older_one(folder):
 
 def in_place_of_a_damaged_one(folder):
     save(folder, 1)
-    (save(folder, 2) / checkpoint_store.SHARED).write_bytes(b"")
+    (save(folder, 2) / checkpoint_store.STATE).write_bytes(b"")
 
 
 def after_processes_that_died(folder):
@@ -75,7 +71,7 @@ def after_processes_that_died(folder):
         f".trash-round-000000-epoch-0000-{16 * '1'}",
     ):
         (folder / name).mkdir()
-        (folder / name / checkpoint_store.ENVS).write_bytes(b"half")
+        (folder / name / checkpoint_store.STATE).write_bytes(b"half")
 
 
 SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
@@ -128,7 +124,7 @@ def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_n
 @given(where=st.floats(0, 1), dies=st.booleans())
 def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, where, dies):
     folder = tmp_path_factory.mktemp("cut")
-    whole = save(folder, 1) / checkpoint_store.ENVS
+    whole = save(folder, 1) / checkpoint_store.STATE
     room = int(where * (whole.stat().st_size - 1))
     code = killed_processes.forked(
         killed_processes.at_byte(room, partial(save, folder, 2), dies=dies)
@@ -162,17 +158,21 @@ import sys
 from pathlib import Path
 import torch
 from morphogen.errors import CheckpointError
-from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.log.alarms import AlarmState
+from morphogen.train.checkpoint import Checkpoint, load_checkpoint
+from morphogen.train.reporter import TelemetryState
 from morphogen.policy.policy_files import save_policy
 
 folder = Path(sys.argv[1])
 
 def save(round, kilobytes):
     state = {"numbers": torch.full((256 * kilobytes,), float(round))}
-    return save_checkpoint(folder, round=round, epoch=0, envs=state, shared={}, facts={"score": None})
+    telemetry = TelemetryState((), None, {}, AlarmState())
+    manifest = {"round": round, "epoch": 0}
+    return Checkpoint(manifest, {}, state, {}, {}, telemetry, None).save(folder)
 
 def loads(path, number):
-    return bool((load_checkpoint(path)["envs"]["numbers"] == number).all())
+    return bool((load_checkpoint(path).carry["numbers"] == number).all())
 
 def refusal(attempt, *given, **more):
     room = os.statvfs(folder).f_bavail

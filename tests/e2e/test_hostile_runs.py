@@ -20,7 +20,7 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_log import read_rounds
-from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.train import resume, train_ppo_vectorized
 
 PATIENCE_S = 60
@@ -36,8 +36,7 @@ ENTRIES = (
         "lock",
     ),
     *("metrics", "metrics/csv", "metrics/csv/round.csv", "report", "report/index.html"),
-    *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"),
-    f"{CHECKPOINT}/envs.rank0.safetensors",
+    *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/state.safetensors"),
 )
 COMMANDS = {
     "inspect": "inspect {run}",
@@ -135,7 +134,7 @@ def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, c
 
 
 @pytest.mark.parametrize(
-    "entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"]
+    "entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/state.safetensors"]
 )
 def test_a_checkpoint_with_a_link_is_not_loaded(run, whole, entry, capsys):
     (run / entry).unlink()

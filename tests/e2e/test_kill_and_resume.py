@@ -15,7 +15,7 @@ from tools import kill_runs
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.state.tensor_trees import load_tree, save_tree
-from morphogen.train.checkpoint_store import ENVS, SHARED
+from morphogen.train.checkpoint_store import STATE
 from morphogen.train.train import train_ppo_vectorized
 
 SHORT = {
@@ -146,7 +146,7 @@ def nudged(tree):
     return tree
 
 
-@pytest.mark.parametrize("file", [ENVS, SHARED, "policy.safetensors"])
+@pytest.mark.parametrize("file", [STATE, "policy.safetensors"])
 def test_a_bit_of_a_tensor_is_seen(made, copy, file):
     path = (
         copy / file

@@ -18,7 +18,7 @@ from morphogen.policy.policy_files import load_policy
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.state.tensor_trees import restore_tree
 from morphogen.testing.builders.tree_equality import assert_trees_equal
-from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.loop import Scheduler
 from morphogen.train.reporter import build_facts
 from morphogen.train.train import train_ppo_vectorized
@@ -57,7 +57,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     with torch.no_grad():
         scheduler.run()
     assert scheduler.state is not None
-    found = restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
+    found = restore_tree(load_checkpoint(path).carry["state"], scheduler.state, "envs")
     assert_trees_equal(found, scheduler.state)
     assert found.ledger["count"].any()
     assert parse_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"

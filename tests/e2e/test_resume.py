@@ -21,7 +21,7 @@ from morphogen.env.compile import CompiledUnits
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.log import run_log
 from morphogen.train import checkpoint_store
-from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import resume, train_ppo_vectorized
 
@@ -128,9 +128,8 @@ def test_rounds_that_are_added_later_are_those_that_were_there_from_the_start(al
     train_ppo_vectorized(spec(rounds=1), out=tmp_path / "run")
     resume(tmp_path / "run", rounds=ROUNDS)
     found, wanted = (load_checkpoint(newest(run)) for run in (tmp_path / "run", alone))
-    for part in ("state", "learner"):
-        where = "envs" if part == "state" else "shared"
-        assert torch.equal(flat(found[where][part]), flat(wanted[where][part]))
+    for one, other in ((found.carry, wanted.carry), (found.learner, wanted.learner)):
+        assert torch.equal(flat(one), flat(other))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["rounds"] == ROUNDS
     assert (tmp_path / "run" / "result.json").read_bytes() == (alone / "result.json").read_bytes()
 
@@ -183,14 +182,14 @@ def test_data_that_changed_is_refused(tmp_path):
 
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     run = stopped(tmp_path / "run", (2, 4), spec())
-    (newest(run) / "shared.safetensors").write_bytes(b"")
+    (newest(run) / "state.safetensors").write_bytes(b"")
     resume(run)
     (reported,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert reported["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
     assert [one["checkpoint"] for one in reported["skipped"]] == [
         checkpoint_store.checkpoint_name(2, 4)
     ]
-    assert "shared.safetensors has 0 bytes" in reported["skipped"][0]["reason"]
+    assert "state.safetensors has 0 bytes" in reported["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 
 
@@ -209,9 +208,10 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
 
 def bytes_at(run, round):
     """Bytes of the event file that a checkpoint stands for."""
-    return load_checkpoint(run / "checkpoints" / checkpoint_store.checkpoint_name(round, 0))[
-        "shared"
-    ]["written"]["bytes"]
+    path = run / "checkpoints" / checkpoint_store.checkpoint_name(round, 0)
+    position = load_checkpoint(path).log
+    assert position is not None
+    return position.bytes
 
 
 def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
@@ -315,7 +315,7 @@ class Screen:
 
 def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
-    wanted, screen = load_checkpoint(newest(run))["envs"]["state"], Screen()
+    wanted, screen = load_checkpoint(newest(run)).carry["state"], Screen()
     same = resume(
         copied(run, tmp_path / "same"),
         console=screen,
@@ -335,9 +335,9 @@ def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_
         screen.said
         == f"round-000001-epoch-0003, equal up to rounding to a run without the stop, {changed}"
     )
-    found = load_checkpoint(newest(run))["envs"]["state"]
+    found = load_checkpoint(newest(run)).carry["state"]
     assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
-    other = load_checkpoint(newest(tmp_path / "same"))["envs"]["state"]
+    other = load_checkpoint(newest(tmp_path / "same")).carry["state"]
     torch.testing.assert_close(found["host"]["params"], other["host"]["params"])
 
 

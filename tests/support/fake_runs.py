@@ -15,8 +15,8 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
 from morphogen.env.setup import Setup
 from morphogen.evaluation.play import play_arm
+from morphogen.train.checkpoint import capture, restore
 from morphogen.train.loop import Hooks, Parts, Scheduler
-from morphogen.train.snapshot import capture, restore
 
 EPOCHS, MINIBATCHES, EPISODES = 2, 2, 2
 TASKS = ("tiny", "digits", "digits_impaired", "cifar_deep_multichannel")
@@ -47,9 +47,9 @@ def play_life(setup: Setup) -> Scheduler:
     events: list[object] = []
     first = Scheduler(setup, Parts(sinks=(events.extend,), hooks=Hooks(should_stop=lambda: True)))
     first.run_round()
-    saved = capture(first)
+    saved = capture(first, {})
     second = Scheduler(setup, Parts(sinks=(events.extend,)))
-    restore(second, saved, first.round, first.epoch)
+    restore(second, saved)
     second.run()
     play_arm(setup, second.transfers, second.arm, name="ppo", episodes=EPISODES)
     for scheduler in (first, second):

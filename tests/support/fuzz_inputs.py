@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support import generated_logs
 from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
 from support.extras import rows_of_extra
+from support.made_up_checkpoints import made_up
 
 from morphogen.cli import main, setting_flags, train
 from morphogen.config.action_schedule import build_builtin, dump_schedule
@@ -34,7 +35,8 @@ from morphogen.log.views import build_views
 from morphogen.reports.inspect_run import inspect_path, overview
 from morphogen.reports.report import import_plots
 from morphogen.state.tensor_trees import load_tree, save_tree
-from morphogen.train import checkpoint_files
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint import load_checkpoint
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())
@@ -194,15 +196,9 @@ class Manifests:
     """Checkpoints with a damaged manifest."""
 
     def __init__(self, folder):
-        trees = {
-            "envs": {"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}},
-            "shared": {"rounds": 1, "names": ["x"]},
-        }
         facts = {"config_sha256": "0" * 64, "versions": {"torch": "2.13.0"}}
-        self.path = checkpoint_files.save_checkpoint(
-            folder / "checkpoints", round=1, epoch=0, facts=facts, **trees
-        )
-        self.manifest = self.path / checkpoint_files.MANIFEST
+        self.path = made_up(**facts).save(folder / "checkpoints")
+        self.manifest = self.path / checkpoint_store.MANIFEST
         self.whole = self.manifest.read_text()
 
     def inputs(self):
@@ -214,7 +210,7 @@ class Manifests:
     def read(self, value):
         both = [
             outcome(lambda: inspect_path(self.path)),
-            outcome(lambda: checkpoint_files.load_checkpoint(self.path)),
+            outcome(lambda: load_checkpoint(self.path)),
         ]
         for error in filter(None, both):
             raise error

@@ -98,8 +98,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))
     yield from _gaps(other)
-    for file in (checkpoint_store.ENVS, checkpoint_store.SHARED):
-        yield from tree_differences(_saved(one, file), _saved(other, file), file)
+    yield from tree_differences(_saved(one), _saved(other), checkpoint_store.STATE)
     yield from tree_differences(*(_torch(run / POLICY_FILE) for run in (one, other)), POLICY_FILE)
     yield from _table_differences(one, other)
 
@@ -147,12 +146,11 @@ def _manifest(run: Path) -> Any:
     return timeless(json.loads((run / run_directory.MANIFEST).read_bytes()))
 
 
-def _saved(run: Path, file: str) -> Any:
+def _saved(run: Path) -> Any:
+    """The newest checkpoint without the length of the event file, which holds times."""
     newest = max((run / run_directory.CHECKPOINTS).iterdir())
-    tree = timeless(_torch(newest / file))
-    return {
-        name: inner for name, inner in tree.items() if name != "written"
-    }  # lengths of event files, which hold times
+    tree = timeless(_torch(newest / checkpoint_store.STATE))
+    return {name: inner for name, inner in tree.items() if name != "log"}
 
 
 def _torch(path: Path) -> Any:

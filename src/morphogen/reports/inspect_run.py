@@ -10,7 +10,6 @@ from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import Settings, to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
-from morphogen.errors import CheckpointError
 from morphogen.log import run_directory
 from morphogen.log.console import format_duration, format_number
 from morphogen.log.run_log import RunLog, read_run
@@ -123,19 +122,11 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
 
 def _inspect_checkpoint(path: Path) -> Inspection:
     run_directory.refuse_links(path)
-    try:
-        manifest = checkpoint_store.read_manifest(path)
-    except CheckpointError as error:
-        raise CheckpointError(f"checkpoint {path} {error}") from None
-    listed = manifest.pop("files")
+    manifest = checkpoint_store.read_manifest(path)
     config = manifest.pop("config", {})
     facts = {
         escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()
     }
-    sizes = [
-        {"file": name, "bytes": file["bytes"], "sha256": file["sha256"]}
-        for name, file in listed.items()
-    ]
     usual = dict(flatten_settings(to_settings(RunSpec())))
     settings = dict(flatten_settings(cast(Settings, config))) if isinstance(config, dict) else {}
     changed = [
@@ -144,7 +135,7 @@ def _inspect_checkpoint(path: Path) -> Inspection:
         if usual.get(name) != value
     ]
     state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
-    tables = {"files": sizes, "settings that differ from the defaults": changed}
+    tables = {"settings that differ from the defaults": changed}
     return Inspection({"checkpoint": path.resolve().name, "state": state, **facts}, tables)
 
 

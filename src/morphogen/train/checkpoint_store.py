@@ -1,8 +1,8 @@
-"""Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No
-torch.
+"""Checkpoints of a run on disk: written in one step, listed by position, checked for damage,
+deleted by retention.  No torch.
 
-A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the
-manifest itself.
+A checkpoint is a directory of two files: the state, and a manifest with size and sha256 of the
+state and a sha256 of itself.  It is written under a temporary name, and then renamed.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from morphogen.errors import CheckpointError
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 8
-ENVS = "envs.rank0.safetensors"  # the name of format 8, with the state of all envs
-SHARED = "shared.safetensors"
+FORMAT = 9
+STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 TRASH = ".trash-"  # prefix of checkpoints that are being deleted
+REQUIRED = {"round": int, "epoch": int, "bytes": int, "sha256": str}  # entries of a manifest
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 _LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
 
@@ -45,61 +46,26 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(positions, key=lambda path: positions[path], reverse=True)
 
 
-def find_damage(path: Path) -> str | None:
-    """Describe the first damage to a checkpoint directory, as the rest of a sentence; None if it is
-    intact.
-    """
-    try:
-        entries = read_manifest(path)["files"]
-    except CheckpointError as error:
-        return str(error)
-    faults = (
-        _find_file_damage(path / file, entry["bytes"], entry["sha256"])
-        for file, entry in entries.items()
-    )
-    return next(filter(None, faults), None)
-
-
-def check_undamaged(path: Path) -> None:
-    """Raise a CheckpointError for a damaged checkpoint directory."""
-    if (damage := find_damage(path)) is not None:
-        raise CheckpointError(f"checkpoint {path} {damage}")
-
-
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of a checkpoint directory.
-
-    Raises: CheckpointError, with the rest of a sentence that begins with the directory.
-    """
+    """Return the manifest of a checkpoint directory.  Raises: CheckpointError if it is damaged."""
+    fault = f"checkpoint {path} has"
     if (path / MANIFEST).is_symlink():
-        raise CheckpointError(f"has a link in place of {MANIFEST}")
+        raise CheckpointError(f"{fault} a link in place of {MANIFEST}")
     try:
         manifest = files.parse_json(files.read_bytes(path / MANIFEST))
-    except OSError as error:
-        raise CheckpointError(f"has no readable {MANIFEST}: {files.error_line(error)}") from None
-    except ValueError as error:
-        raise CheckpointError(f"has a damaged {MANIFEST}: {files.error_line(error)}") from None
+    except (OSError, ValueError) as error:
+        state = "no readable" if isinstance(error, OSError) else "a damaged"
+        reason = files.error_line(error)
+        raise CheckpointError(f"{fault} {state} {MANIFEST}: {reason}") from None
     if manifest.get("format") != FORMAT:
         raise CheckpointError(
-            f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}"
+            f"{fault} format {format_value(manifest.get('format'))}: expected format {FORMAT}"
         )
     if manifest.pop("seal", None) != manifest_sha256(manifest):
-        raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
-    if not _lists_files(manifest):
-        raise CheckpointError(
-            f"has an invalid {MANIFEST}: expected round, epoch, world 1, and the files "
-            f"{ENVS}, {SHARED}"
-        )
+        raise CheckpointError(f"{fault} a damaged {MANIFEST}: its sha256 differs from its seal")
+    if any(type(manifest.get(name)) is not kind for name, kind in REQUIRED.items()):
+        raise CheckpointError(f"{fault} an invalid {MANIFEST}: expected {', '.join(REQUIRED)}")
     return manifest
-
-
-def _lists_files(manifest: Manifest) -> bool:
-    match manifest:
-        case {"round": int(), "epoch": int(), "world": 1, "files": {**files}}:
-            sizes = [entry for entry in files.values() if isinstance(entry, dict)]
-            kinds = [(type(entry.get("bytes")), type(entry.get("sha256"))) for entry in sizes]
-            return files.keys() == {ENVS, SHARED} and kinds == [(int, str)] * 2
-    return False
 
 
 def manifest_sha256(manifest: Manifest) -> str:
@@ -107,23 +73,90 @@ def manifest_sha256(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _find_file_damage(path: Path, size: int, digest: str) -> str | None:
+def check_undamaged(path: Path) -> Manifest:
+    """Return the manifest of a checkpoint directory after comparing its state with it.
+
+    Raises: CheckpointError if either is missing, damaged or a link.
+    """
+    manifest = read_manifest(path)
+    state = path / STATE
     try:
-        actual = _file_size(path)
-        if actual is None:
-            return f"lacks {path.name}"
-        if actual != size:
-            return f"is damaged: {path.name} has {actual} bytes, expected {size}"
-        return (
-            None if files.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
-        )
+        if not state.is_file() or state.is_symlink():
+            raise CheckpointError(f"checkpoint {path} lacks {STATE}")
+        if (size := state.stat().st_size) != manifest["bytes"]:
+            raise CheckpointError(
+                f"checkpoint {path} is damaged: {STATE} has {size} bytes, expected "
+                f"{manifest['bytes']}"
+            )
+        if files.sha256(state) != manifest["sha256"]:
+            raise CheckpointError(f"checkpoint {path} is damaged: sha256 of {STATE} differs")
     except OSError as error:
-        return f"has no readable {path.name}: {files.error_line(error)}"
+        raise CheckpointError(
+            f"checkpoint {path} has no readable {STATE}: {files.error_line(error)}"
+        ) from None
+    return manifest
 
 
-def _file_size(path: Path) -> int | None:
-    """Return the size of a regular file in bytes; None if there is none, or a link."""
-    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
+def find_damage(path: Path) -> str | None:
+    """Describe the first damage to a checkpoint directory; None if it is intact."""
+    try:
+        check_undamaged(path)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def write_checkpoint(
+    folder: Path, state: bytes, facts: Mapping[str, Any], *, keep: int | None = None
+) -> Path:
+    """Write a checkpoint below `folder`; a kill at any point leaves the earlier ones intact.
+
+    Args:
+        state: content of the file of the state.
+        facts: JSON values for the manifest: round, epoch, and `score`, which decides the best
+        checkpoint.
+        keep: number of newest checkpoints that stay besides the best one; None: all.
+
+    An undamaged checkpoint of the position is not written again: one position has one state.
+    Raises: CheckpointError if a file cannot be written.
+    """
+    final = folder / checkpoint_name(facts["round"], facts["epoch"])
+    manifest = {
+        "format": FORMAT,
+        **facts,
+        "bytes": len(state),
+        "sha256": hashlib.sha256(state).hexdigest(),
+    }
+    manifest["seal"] = manifest_sha256(manifest)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+        if not final.exists() or find_damage(final) is not None:
+            _write_files(final, {STATE: state, MANIFEST: files.json_bytes(manifest)})
+        if keep is not None:
+            apply_retention(folder, keep)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {final} cannot be written: {files.error_line(error)}"
+        ) from error
+    return final
+
+
+def _write_files(final: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a directory of files, durably, in place of a damaged one."""
+    work = files.temporary_path(final)
+    work.mkdir()
+    try:
+        for name, data in contents.items():
+            files.write_new(work / name, data)
+        if final.exists():
+            remove_checkpoint(final)
+        work.rename(final)
+        files.sync_folder(final.parent)
+    except BaseException:
+        # a partial checkpoint fills a disk that may be full
+        shutil.rmtree(work, ignore_errors=True)
+        raise
 
 
 def remove_checkpoint(path: Path) -> None:
@@ -144,19 +177,14 @@ def remove_leftovers(folder: Path) -> None:
 
 def apply_retention(folder: Path, keep: int) -> None:
     """Delete all intact checkpoints except the `keep` newest and the one with the highest score."""
-    scores = {}
+    scores: dict[Path, float] = {}
     for path in list_checkpoints(folder):
-        with contextlib.suppress(CheckpointError):
+        with contextlib.suppress(CheckpointError, OSError):
             manifest = read_manifest(path)
-            if all(
-                _file_size(path / file) == entry["bytes"]
-                for file, entry in manifest["files"].items()
-            ):
-                scores[path] = manifest.get("score")
-    _, best = max(
-        [(score, path) for path, score in scores.items() if isinstance(score, float)],
-        default=(None, None),
-    )
+            if (path / STATE).stat().st_size == manifest["bytes"]:
+                score = manifest.get("score")
+                scores[path] = score if isinstance(score, float) else float("-inf")
+    best = max(scores, key=lambda path: scores[path], default=None)
     for path in [*scores][keep:]:
         if path != best:
             remove_checkpoint(path)

@@ -11,8 +11,7 @@ from morphogen.errors import CheckpointError
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import CheckpointFailed, CheckpointSaved
 from morphogen.log.run_directory import RunDirectory
-from morphogen.train import snapshot
-from morphogen.train.checkpoint_files import save_checkpoint
+from morphogen.train.checkpoint import Checkpoint, capture
 from morphogen.train.checkpoint_store import checkpoint_name, read_manifest
 from morphogen.train.loop import Scheduler
 
@@ -37,7 +36,6 @@ class Checkpointer:
         self._folder = folder
         self._facts = facts
         self._clock = clock
-        self._exchange = scheduler.exchange
         self._score: float | None = None  # of the last finished round
         self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
         self._saved_at = clock()
@@ -51,7 +49,6 @@ class Checkpointer:
         cut before it.
         """
         self._score = manifest["score"]
-        self._saved_position = self._position
         self._emit_saved(manifest, None)
 
     def save_between_epochs(self) -> None:
@@ -79,47 +76,31 @@ class Checkpointer:
         """
         if self._position == self._saved_position:
             return
-        self._saved_at = self._clock()
+        exchange = self._scheduler.exchange
+        started = self._saved_at = self._clock()
         try:
-            self._exchange.together(self._folder.check_present)
-            self._write(kind)
+            exchange.together(self._folder.check_present)
+            score = None if self._scheduler.epoch else self._score
+            checkpoint = capture(
+                self._scheduler, {**self._facts, "kind": kind, "score": score}
+            ).map_envs(exchange.join_envs)
+            manifest = exchange.on_first(partial(self._write, checkpoint))
+            self._emit_saved(manifest, self._clock() - started)
+            exchange.on_first(partial(self._folder.update, last_checkpoint=self._path))
         except CheckpointError as error:
             self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=str(error)))
             if kind != "periodic" or self.spec.on_failure == STOP:
                 raise
         self._saved_at = self._clock()
 
-    def _write(self, kind: SaveKind) -> None:
-        started = self._clock()
-        state = snapshot.capture(self._scheduler)
-        envs = self._exchange.join_envs(state.envs)
-
-        def write() -> None:
-            save_checkpoint(
-                self._folder.checkpoints,
-                round=self._position[0],
-                epoch=self._position[1],
-                envs=envs,
-                shared=state.shared,
-                facts={
-                    **self._facts,
-                    "kind": kind,
-                    "score": None if self._scheduler.epoch else self._score,
-                },
-                keep=self.spec.keep,
-            )
-
-        self._exchange.on_first(write)
-        self._saved_position = self._position
-        manifest = read_manifest(self._folder.checkpoints / checkpoint_name(*self._position))
-        self._emit_saved(manifest, self._clock() - started)
-        note = partial(self._folder.update, last_checkpoint=self._path)
-        self._exchange.on_first(note)
+    def _write(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        """Write the checkpoint of all envs; return its manifest."""
+        return read_manifest(checkpoint.save(self._folder.checkpoints, keep=self.spec.keep))
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
-        size = sum(file["bytes"] for file in manifest["files"].values())
+        self._saved_position = self._position
         event = CheckpointSaved(
-            path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds
+            path=self._path, kind=manifest["kind"], size_bytes=manifest["bytes"], save_s=seconds
         )
         self._scheduler.reporter.emit(event)
 

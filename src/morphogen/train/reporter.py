@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.device.transfers import Transfers
@@ -18,11 +19,12 @@ from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
 from morphogen.errors import CheckpointError
 from morphogen.log.alarms import AlarmState, RoundMonitor, RunPlan, alarm_kinds
-from morphogen.log.codec import Array, Tree, check_arrays, pack, unpack
+from morphogen.log.codec import Array
 from morphogen.log.derived_columns import derive_columns
 from morphogen.log.events import Envelope, Event
 from morphogen.log.kinds.ppo import ppo_event
 from morphogen.log.kinds.round import BatchSummary, BlueprintScores
+from morphogen.log.log_file import LogPosition
 from morphogen.log.round_record import Record, RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import (
     RoundCosts,
@@ -39,8 +41,7 @@ from morphogen.ppo.minibatch import KL_STOP_FACTOR
 from morphogen.state.tree_ops import get_leaves, unsafe_new
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
-from morphogen.vocab.observation import FEATURES
-from morphogen.vocab.text import format_value, name_map
+from morphogen.vocab.text import name_map
 
 
 def build_facts(setup: Setup) -> RunFacts:
@@ -72,49 +73,6 @@ class TelemetryState:
     first: Scale | None  # after the first round
     seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
     rules: AlarmState
-
-
-def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
-    """The state that a tree holds; a CheckpointError by name where it is not of this run."""
-    state: TelemetryState = unpack(TelemetryState, tree, where)
-    features = np.zeros(sum(feature.normalised for row in FEATURES.values() for feature in row))
-    if state.first is not None:
-        check_arrays(tree["first"], pack((features, features)), f"{where}.first")
-    for name, tally in state.seeds.items():
-        labels = facts.blueprints
-        place = f"{where}.seeds"
-        used = [
-            (name, labels, place),
-            *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots),
-        ]
-        for item, names, place in used:
-            if item not in names:
-                raise CheckpointError(
-                    f"{place}: expected one of {', '.join(names)}, got {format_value(item)}"
-                )
-    return state
-
-
-def unpack_columns(tree: Tree, shape: tuple[int, int], where: str) -> Mapping[str, Array]:
-    """The columns of an unfinished round that a tree holds; a CheckpointError by name where they
-    have another shape.
-
-    shape: number of epochs and of envs.
-    """
-    columns: Mapping[str, Array] = unpack(dict[str, Array], tree, where)
-    if bool(columns) != bool(shape[0]):
-        raise CheckpointError(
-            f"{where}: expected "
-            f"{'the leaves of a record, got none' if shape[0] else 'none between two rounds'}"
-        )
-    for name, column in columns.items():
-        if column.shape[:2] != shape:
-            wanted = format_value(list(shape))
-            found = format_value(list(column.shape))
-            raise CheckpointError(
-                f"{where}.{name}: expected numbers {wanted}, got {column.dtype.name} {found}"
-            )
-    return columns
 
 
 class Reporter:
@@ -221,42 +179,45 @@ class Reporter:
         self._epochs = 0
         return summary
 
-    def state(self) -> Tree:
-        """Pack the state between two epochs for a checkpoint, without `columns`.  Changes
-        nothing.
-        """
-        return pack(
-            TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state)
-        )
+    def state(self) -> TelemetryState:
+        """Return the state between two epochs for a checkpoint, without `columns`."""
+        return TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state)
 
-    def columns(self) -> Tree:
-        """Pack the columns of the unfinished round, [t, E, ...], of the envs in this process.
-        Changes nothing.
-        """
-        return pack({name: column[: self._epochs] for name, column in self._columns.items()})
+    def columns(self) -> dict[str, Tensor]:
+        """Return the columns of the unfinished round, [t, E, ...], of the envs in this process."""
+        return {
+            name: torch.from_numpy(column[: self._epochs]) for name, column in self._columns.items()
+        }
 
-    def restore(self, tree: Tree, columns: Tree, position: tuple[int, int]) -> None:
+    def restore(
+        self, state: TelemetryState, columns: Mapping[str, Tensor], position: tuple[int, int]
+    ) -> None:
         """Restore the state and the columns of a reporter of the same run at (round, epoch), the
         next epoch.
 
-        Raises: CheckpointError for a state of another form.
+        Raises: CheckpointError for columns of another shape.
         """
-        saved = unpack_state(tree, self._facts, "telemetry")
-        unfinished = unpack_columns(columns, (position[1], len(self._own)), "envs.columns")
-        self._rolling = saved.rolling
-        self._first_scale = saved.first
-        self._seeds = saved.seeds
-        self._monitor.state = saved.rules
+        self._rolling = state.rolling
+        self._first_scale = state.first
+        self._seeds = state.seeds
+        self._monitor.state = state.rules
         self._round = position[0]
         self._columns = {}
         self._epochs = 0
+        shape = (position[1], len(self._own))
+        for name, column in columns.items():
+            if column.shape[:2] != shape:
+                raise CheckpointError(
+                    f"columns.{name}: expected [{shape[0]}, {shape[1]}, ...], got "
+                    f"{list(column.shape)}"
+                )
         for epoch in range(position[1]):
-            record = {name: column[epoch] for name, column in unfinished.items()}
+            record = {name: column[epoch].numpy() for name, column in columns.items()}
             self.add_record(record, (position[0], epoch))
 
-    def drain(self) -> Tree:
+    def drain(self) -> LogPosition | None:
         """Write all events to the files of the run; return the position in the log."""
-        return pack(self._writer.drain(self._round))
+        return self._writer.drain(self._round)
 
     def close(self, *final_events: Event) -> Losses:
         """Emit the final events, wait until all events are written, and return the losses."""

@@ -19,10 +19,8 @@ from morphogen.log import run_directory
 from morphogen.log.kinds.run import SkippedCheckpoint
 from morphogen.log.run_directory import RunDirectory
 from morphogen.ppo.exchange import Exchange
-from morphogen.state.tensor_trees import Tree
 from morphogen.train import checkpoint_store, sinks
-from morphogen.train.checkpoint_files import read_checkpoint
-from morphogen.train.snapshot import RunSnapshot
+from morphogen.train.checkpoint import Checkpoint, load_checkpoint
 from morphogen.vocab.text import format_value
 
 
@@ -30,14 +28,13 @@ class ResumePoint(NamedTuple):
     """Checkpoint that a run is resumed from."""
 
     path: Path
-    manifest: Tree
-    snapshot: RunSnapshot
-    skipped: tuple[SkippedCheckpoint, ...]  # newer ones, and why
+    checkpoint: Checkpoint
+    skipped: tuple[SkippedCheckpoint, ...] = ()  # newer ones, and why
 
     @property
     def position(self) -> tuple[int, int]:
         """Round and epoch of the next epoch to run."""
-        return self.manifest["round"], self.manifest["epoch"]
+        return self.checkpoint.position
 
 
 def find_resume_point(
@@ -56,9 +53,8 @@ def find_resume_point(
 
     def load() -> ResumePoint:
         path = folder.checkpoints / str(name)
-        point = chosen[0] if chosen else ResumePoint(path, *_read_checkpoint(path), ())
-        own = point.snapshot._replace(envs=exchange.take_envs(point.snapshot.envs))
-        return point._replace(snapshot=own)
+        point = chosen[0] if chosen else ResumePoint(path, load_checkpoint(path))
+        return point._replace(checkpoint=point.checkpoint.map_envs(exchange.take_envs))
 
     name = exchange.on_first(choose)
     return None if name is None else exchange.together(load)
@@ -72,9 +68,8 @@ def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[
     saved = checkpoint_store.list_checkpoints(folder.checkpoints)
     for path in saved:
         try:
-            return [
-                ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))
-            ]
+            checkpoint = _load_candidate(path, folder, run_id, requested)
+            return [ResumePoint(path, checkpoint, tuple(skipped))]
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": str(error)})
     if not saved:
@@ -83,27 +78,20 @@ def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[
     raise CheckpointError("\n".join([f"{folder.checkpoints} has no usable checkpoint", *reasons]))
 
 
-def _read_checkpoint(path: Path) -> tuple[Tree, RunSnapshot]:
-    """Return the manifest of a checkpoint, and its state."""
-    checkpoint = read_checkpoint(path)
-    return checkpoint["manifest"], RunSnapshot(checkpoint["envs"], checkpoint["shared"])
-
-
 def _load_candidate(
     path: Path, folder: RunDirectory, run_id: str, requested: RunSpec
-) -> tuple[Tree, RunSnapshot]:
-    checkpoint_store.check_undamaged(path)
-    manifest, snapshot = _read_checkpoint(path)
-    if (manifest["round"], manifest["epoch"]) != checkpoint_store.parse_position(path):
+) -> Checkpoint:
+    checkpoint = load_checkpoint(path)
+    round, epoch = checkpoint.position
+    if (round, epoch) != checkpoint_store.parse_position(path):
+        raise CheckpointError(f"checkpoint {path} is of round {round}, epoch {epoch}")
+    saved = checkpoint.manifest["run_id"]
+    if saved != run_id:
         raise CheckpointError(
-            f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}"
+            f"checkpoint {path}: run_id: expected {run_id}, got {format_value(saved)}"
         )
-    if manifest["run_id"] != run_id:
-        raise CheckpointError(
-            f"checkpoint {path}: run_id: expected {run_id}, got {format_value(manifest['run_id'])}"
-        )
-    sinks.check_position(requested, folder, snapshot.sink_positions)
-    return manifest, snapshot
+    sinks.check_position(requested, folder, checkpoint.log)
+    return checkpoint
 
 
 def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup: Setup) -> None:
@@ -115,9 +103,8 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
     """
     requested = setup.spec
     fingerprint = setup.dataset.fingerprint
-    saved = (
-        to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"]
-    )
+    manifest = None if resume_point is None else resume_point.checkpoint.manifest
+    saved = to_settings(resolve(original)) if manifest is None else manifest["config"]
     before = dict(flatten_settings(saved))
     now = dict(flatten_settings(to_settings(requested)))
     lines = [
@@ -125,11 +112,8 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
         for name in {**before, **now}
         if not may_change_on_resume(name) and before.get(name) != now.get(name)
     ]
-    if resume_point is not None and resume_point.manifest["data_sha256"] != fingerprint:
-        lines.append(
-            f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got "
-            f"{fingerprint}"
-        )
+    if manifest is not None and manifest["data_sha256"] != fingerprint:
+        lines.append(f"sha256 of the data: expected {manifest['data_sha256']}, got {fingerprint}")
     if resume_point is not None and resume_point.position > (requested.rounds, 0):
         least = resume_point.position[0] + (resume_point.position[1] > 0)
         lines.append(f"rounds: expected at least {least}, got {requested.rounds}")

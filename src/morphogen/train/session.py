@@ -24,7 +24,8 @@ from morphogen.log.run_log import read_rounds
 from morphogen.log.writer import Losses
 from morphogen.policy import policy_files
 from morphogen.state.tensor_trees import Tree
-from morphogen.train import manifest, snapshot
+from morphogen.train import manifest
+from morphogen.train.checkpoint import restore
 from morphogen.train.checkpointer import Checkpointer, SaveKind
 from morphogen.train.held_out_plays import play_curve, plays_greedily, run_final_evaluation
 from morphogen.train.loop import Hooks, Parts, Scheduler
@@ -152,8 +153,8 @@ class Session:
         resume_point = context.resume_point
         positions = None
         if resume_point is not None:
-            snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
-            positions = resume_point.snapshot.sink_positions
+            restore(scheduler, resume_point.checkpoint)
+            positions = resume_point.checkpoint.log
         sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
         context.folder.write(run_directory.CONFIG, self._config.encode)
         context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
@@ -166,7 +167,7 @@ class Session:
             )
         if resume_point is not None:
             self.history += read_rounds(context.folder.path)
-            checkpointer.resume(resume_point.manifest)
+            checkpointer.resume(resume_point.checkpoint.manifest)
             name = resume_point.path.name
             skipped = resume_point.skipped
             rounds = self.setup.spec.rounds
@@ -232,7 +233,7 @@ class Session:
         skipped = ()
         if self.context is not None and (point := self.context.resume_point) is not None:
             promise = describe_reproducibility(
-                point.manifest["made"], manifest.environment_fingerprint(self.setup)
+                point.checkpoint.manifest["made"], manifest.environment_fingerprint(self.setup)
             )
             facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
             skipped = point.skipped

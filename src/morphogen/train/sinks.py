@@ -11,8 +11,6 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.log import loggers, run_directory
-from morphogen.log.codec import Tree, unpack
-from morphogen.log.jsonl import decode
 from morphogen.log.kinds.run import RunStarted
 from morphogen.log.log_file import LogFile, LogPosition
 from morphogen.log.record_files import remove_records
@@ -38,7 +36,7 @@ def _check_new_files(folder: Path) -> None:
 
 
 def open_sinks(
-    spec: RunSpec, folder: RunDirectory, position: Tree = None
+    spec: RunSpec, folder: RunDirectory, position: LogPosition | None = None
 ) -> tuple[tuple[Sink, ...], int]:
     """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the
     event file.
@@ -77,7 +75,9 @@ def open_sinks(
     ), surplus
 
 
-def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[LogPosition, int]:
+def check_position(
+    spec: RunSpec, folder: RunDirectory, position: LogPosition | None
+) -> tuple[LogPosition, int]:
     """Return the position at which a resumed run writes, and the bytes after it; nothing is
     changed.
 
@@ -86,10 +86,7 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     """
     telemetry = spec.telemetry
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
-    saved: LogPosition | None = unpack(LogPosition | None, position, "position")
-    at = saved or LogPosition(0, 0, (), 0, telemetry.dir)
-    for i, text in enumerate(at.pending):
-        _check_line(text, f"position.pending[{i}]")
+    at = position or LogPosition(0, 0, (), 0, telemetry.dir)
     if telemetry.level == LEVEL_OFF:
         return at, 0
     if at.dir != telemetry.dir:
@@ -101,16 +98,6 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
             f"{fault}: expected another --telemetry-dir, in which a new event file begins"
         )
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
-
-
-def _check_line(text: str, where: str) -> None:
-    """Raise a CheckpointError by name unless the text is a line of the event file."""
-    try:
-        decode(text)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{where}: expected the line of an event, got {format_value(text)}"
-        ) from error
 
 
 def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> int:

@@ -23,7 +23,8 @@ from morphogen.log.console import Console
 from morphogen.log.run_directory import RunDirectory, hold_directory, own_directory
 from morphogen.log.run_log import read_rounds
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.train import manifest, snapshot
+from morphogen.train import manifest
+from morphogen.train.checkpoint import restore
 from morphogen.train.held_out_plays import has_curve
 from morphogen.train.loop import DEMONSTRATOR, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, branch_run, check_compatible, find_resume_point
@@ -193,7 +194,7 @@ def resume(
 def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory) -> TrainResult:
     """Return the result of a completed run."""
     scheduler = Scheduler(setup)
-    snapshot.restore(scheduler, point.snapshot, *point.position)
+    restore(scheduler, point.checkpoint)
     return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.path)
 
 

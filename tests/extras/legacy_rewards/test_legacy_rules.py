@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from legacy_rows import helpful, lives
+from support.made_up_checkpoints import made_up
 from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.testing import CompileCounter
@@ -18,11 +19,11 @@ from morphogen.env.setup import build_setup
 from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.table import build_rule
-from morphogen.state.tensor_trees import restore_tree
+from morphogen.state.tensor_trees import restore_tree, to_nested_dict
 from morphogen.state.tree_ops import expand_mask
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
-from morphogen.train import checkpoint_files
+from morphogen.train.checkpoint import load_checkpoint
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -488,11 +489,9 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         assert not epoch.step.score.unmeasured.any()
         assert (epoch.step.score.potential == 0).all()
     state = epochs[1].after
-    folder = checkpoint_files.save_checkpoint(
-        tmp_path, round=0, epoch=2, envs=state, shared={}, facts={}
-    )
+    folder = made_up(carry=to_nested_dict(state)).save(tmp_path)
     assert_trees_equal(
-        restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"),
+        restore_tree(load_checkpoint(folder).carry, epochs[0].after, "carry"),
         state,
     )
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())

@@ -10,8 +10,8 @@ from support import run_comparison
 import morphogen as mg
 from morphogen.log import run_directory
 from morphogen.log.jsonl import encode
+from morphogen.state.tensor_trees import load_tree
 from morphogen.train import checkpoint_store
-from morphogen.train.checkpoint_files import load_checkpoint
 from morphogen.vocab.paths import POLICY_FILE
 
 RANK_FIELDS = ("world", "devices")  # besides the clocks
@@ -41,9 +41,7 @@ def differences(one: Path, other: Path) -> Iterator[Any]:
     ]
     assert saved[0] & saved[1]
     for name in saved[0] & saved[1]:
-        trees = [load_checkpoint(run / "checkpoints" / name) for run in (one, other)]
-        states = [
-            {"envs": tree["envs"], "shared": {**tree["shared"], "written": 0}} for tree in trees
-        ]
+        paths = [run / "checkpoints" / name / checkpoint_store.STATE for run in (one, other)]
+        states = [{**load_tree(path, label="file"), "log": 0} for path in paths]
         yield from run_comparison.tree_differences(*map(run_comparison.timeless, states), name)
     yield from (name for name in FILES if (one / name).read_bytes() != (other / name).read_bytes())

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.made_up_checkpoints import made_up
 from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
@@ -16,7 +17,8 @@ from morphogen.ppo.prepare import (
     return_scale,
     running_mean,
 )
-from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.state.tensor_trees import to_nested_dict
+from morphogen.train.checkpoint import load_checkpoint
 
 GAMMA, LAMBDA = 0.9, 0.8
 grid = st.integers(-64, 64).map(lambda n: n / 8)
@@ -274,10 +276,8 @@ def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, v
 def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_factory):
     before = [(reward, terminated) for reward, _, _, terminated, _ in rounds]
     state, _, _ = play_rounds(before[:-1])
-    path = save_checkpoint(
-        tmp_path_factory.mktemp("scale"), round=1, epoch=0, envs={}, shared=state, facts={}
-    )
-    back = ScaleState(**load_checkpoint(path)["shared"], batch_size=[])
+    path = made_up(learner=to_nested_dict(state)).save(tmp_path_factory.mktemp("scale"))
+    back = ScaleState(**load_checkpoint(path).learner, batch_size=[])
     reward, terminated = before[-1]
     first, second = (
         rescale_rewards(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support import generated_logs
+from support.made_up_checkpoints import made_up
 
 import morphogen as mg
 from morphogen.cli import main
@@ -16,7 +17,6 @@ from morphogen.log.run_log import read_run
 from morphogen.log.views import VIEWS
 from morphogen.reports.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
 from morphogen.reports.plots import LEARNING, THROUGHPUT
-from morphogen.train.checkpoint_files import save_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -118,23 +118,20 @@ def test_rounds_are_shown_from_one(run):
 
 def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
     config = to_settings(RunSpec(rounds=7))
-    path = save_checkpoint(
-        tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config}
-    )
+    path = made_up(3, run_id="x7", config=config).save(tmp_path)
     assert main.main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out
     for text in (
         "round-000003-epoch-0000",
         "every file is as it was saved",
-        "shared.safetensors",
         "x7",
         "rounds",
     ):
         assert text in shown
     assert "episode_length" not in shown
-    (path / "shared.safetensors").write_bytes(b"")
+    (path / "state.safetensors").write_bytes(b"")
     assert main.main(["inspect", str(path)]) == 0
-    assert "is damaged: shared.safetensors has 0 bytes" in capsys.readouterr().out
+    assert "is damaged: state.safetensors has 0 bytes" in capsys.readouterr().out
     (path / "manifest.json").write_text("{}")
     assert main.main(["inspect", str(path)]) == 4
     assert "has format null: expected" in capsys.readouterr().err

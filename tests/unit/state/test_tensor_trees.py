@@ -13,9 +13,10 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
-from morphogen.state.tensor_trees import load_tree, save_tree
+from morphogen.state.tensor_trees import load_tree, restore_tree, save_tree, to_nested_dict
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16)
 LEAVES = st.one_of(
@@ -198,3 +199,23 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path):
     assert "symbolic links" in refusal(tmp_path / "loop")
     assert "expected a file, got a directory" in refusal(tmp_path)
     assert "is missing" in refusal(tmp_path / "absent")
+
+
+LIKE = TensorDict({"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}}, batch_size=[2])
+MISFITS = {
+    "tree.a is missing": {"b": {"c": torch.zeros(2)}},
+    "tree.b.d is unknown": {**to_nested_dict(LIKE), "b": {"c": torch.zeros(2), "d": 1}},
+    r"tree.a: expected float32 \[2, 3\], got float32 \[2, 9\]": {"a": torch.ones(2, 9)},
+    "tree.a: expected .*, got float16": {"a": torch.ones(2, 3, dtype=torch.float16)},
+    "tree.a: expected .*, got int": {"a": 3},
+    "tree: expected a dict, got list": [],
+}
+
+
+@pytest.mark.parametrize(("message", "tree"), MISFITS.items(), ids=MISFITS)
+def test_a_tree_is_restored_like_another_or_its_first_misfit_is_named(message, tree):
+    restored = restore_tree(to_nested_dict(LIKE), LIKE, "tree")
+    assert (restored == LIKE).all()
+    assert restored["a"].data_ptr() != LIKE["a"].data_ptr()
+    with pytest.raises(CheckpointError, match=message):
+        restore_tree(tree, LIKE, "tree")

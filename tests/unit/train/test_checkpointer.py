@@ -9,7 +9,8 @@ from support.small_runs import tiny
 
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.errors import CheckpointError
-from morphogen.train import checkpoint_store, checkpointer
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint import Checkpoint
 from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
@@ -86,14 +87,14 @@ def test_the_newest_ones_stay_and_one_that_is_told_as_the_best(tmp_path):
 @pytest.fixture
 def failing(monkeypatch):
     """Every save of a round before the fourth fails."""
-    real = checkpointer.save_checkpoint
+    real = Checkpoint.save
 
-    def save(folder, *, round, **knobs):
-        if round < 4:
+    def save(checkpoint, folder, **knobs):
+        if checkpoint.position < (4, 0):
             raise CheckpointError("No space left on device")
-        return real(folder, round=round, **knobs)
+        return real(checkpoint, folder, **knobs)
 
-    monkeypatch.setattr(checkpointer, "save_checkpoint", save)
+    monkeypatch.setattr(Checkpoint, "save", save)
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from morphogen.config.execution_spec import EngineSpec
 from morphogen.env.setup import PRECISIONS, build_setup, resolve_precision
 from morphogen.errors import DeviceError
 from morphogen.testing.builders.tree_equality import leaves
+from morphogen.train.checkpoint import capture, restore
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.manifest import build_manifest, run_started_event
-from morphogen.train.snapshot import capture, restore
 
 CPU = torch.device("cpu")
 
@@ -93,7 +93,7 @@ def test_a_run_with_loss_scales_resumes_with_the_same_bits():
     whole.run()
     while stopped.epoch < 3:
         stopped.run_round()
-    restore(resumed, capture(stopped), stopped.round, stopped.epoch)
+    restore(resumed, capture(stopped, {}))
     resumed.run()
     wanted, found = leaves(whole.state), leaves(resumed.state)
     assert len(set(wanted["scaling.loss_scale"].tolist())) > 1  # envs have scales of their own

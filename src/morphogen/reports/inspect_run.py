@@ -4,10 +4,10 @@ written.
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from morphogen.config.config_files import flatten_settings
-from morphogen.config.fields import Settings, to_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.log import run_directory
@@ -17,7 +17,7 @@ from morphogen.log.tables import Row
 from morphogen.log.views import build_views
 from morphogen.train import checkpoint_store
 from morphogen.vocab.paths import expand_path
-from morphogen.vocab.text import escape_text, name_map
+from morphogen.vocab.text import name_map
 
 MAX_ROWS = 10  # rows of long tables
 
@@ -123,41 +123,32 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
 def _inspect_checkpoint(path: Path) -> Inspection:
     run_directory.refuse_links(path)
     manifest = checkpoint_store.read_manifest(path)
-    config = manifest.pop("config", {})
-    facts = {
-        escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()
-    }
     usual = dict(flatten_settings(to_settings(RunSpec())))
-    settings = dict(flatten_settings(cast(Settings, config))) if isinstance(config, dict) else {}
     changed = [
-        {"setting": escape_text(name), "value": escape_text(_format_value(value))}
-        for name, value in settings.items()
+        {"setting": name, "value": str(value)}
+        for name, value in flatten_settings(manifest.pop("config", {}))
         if usual.get(name) != value
     ]
-    state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
-    tables = {"settings that differ from the defaults": changed}
-    return Inspection({"checkpoint": path.resolve().name, "state": state, **facts}, tables)
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {part}" for name, part in cast(Settings, value).items())
-    return str(value)
+    facts = {
+        "checkpoint": path.resolve().name,
+        "state": checkpoint_store.find_damage(path) or "every file is as it was saved",
+        **{name: str(value) for name, value in flatten_settings(manifest)},
+    }
+    return Inspection(facts, {"settings that differ from the defaults": changed})
 
 
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config = log.config
     starts = log.tables["starts"]
-    ends = log.tables["ends"]
     start: Row = starts[0] if starts else {}
     telemetry = config["telemetry"]
     folder = run_directory.events_folder(log.path, telemetry.get("dir"))
-    outside = run_directory.is_outside(log.path, telemetry.get("dir"))
-    times = [row["run_s"] for row in ends if row["run_s"] is not None]
+    times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
     silent = telemetry.get("level") == LEVEL_OFF
-    sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
-    return {
+    done = "" if silent else f", {len(log.tables['rounds'])} rounds done"
+    sizes = {**config.get("data", {}), **config}
+    facts = {
         "run": log.name,
         "task": _text(config.get("task")),
         "policy": f"{_text(config.get('policy_name'))}, paid by "
@@ -171,18 +162,16 @@ def overview(log: RunLog) -> dict[str, str]:
         "parameters": f"host {_text(start.get('host_params'))}, policy "
         f"{_text(start.get('policy_params'))}",
         "versions": ", ".join(map(" ".join, log.manifest.get("versions", {}).items())) or UNKNOWN,
-        "status": _text(log.manifest.get("status"))
-        + ("" if silent else f", {len(log.tables['rounds'])} rounds done"),
+        "status": _text(log.manifest.get("status")) + done,
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": format_duration(sum(times)) if times else UNKNOWN,
-        **({"events": f"read from {folder}, outside of the run directory"} if outside else {}),
-        **(
-            {"events": "none, because telemetry.level is off: no table or picture of the rounds"}
-            if silent
-            else {}
-        ),
     }
+    if silent:
+        facts["events"] = "none, because telemetry.level is off: no table or picture of the rounds"
+    elif run_directory.is_outside(log.path, telemetry.get("dir")):
+        facts["events"] = f"read from {folder}, outside of the run directory"
+    return facts
 
 
 def _text(value: Any) -> str:
@@ -202,20 +191,16 @@ def _best_round(rounds: list[Row]) -> str:
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=None)
     if best is None:
         return UNKNOWN
-    return (
-        f"round {best['round']} with a mean committed accuracy of "
-        f"{format_number(best['committed_mean'], 1)} %"
-    )
+    accuracy = format_number(best["committed_mean"], 1)
+    return f"round {best['round']} with a mean committed accuracy of {accuracy} %"
 
 
 def _held_out_accuracy(evaluations: list[Row]) -> str:
     if not evaluations:
         return "not evaluated"
     last = evaluations[-1]
-    mean, low, high = (
-        format_number(last["committed_accuracy"][name], 1) for name in ("mean", "low", "high")
-    )
+    ends = {name: format_number(value, 1) for name, value in last["committed_accuracy"].items()}
     return (
-        f"{mean} % (95 % interval {low} to {high}) on {last['episodes']} instances of the "
-        f"{last['split']} split"
+        f"{ends['mean']} % (95 % interval {ends['low']} to {ends['high']}) on {last['episodes']} "
+        f"instances of the {last['split']} split"
     )

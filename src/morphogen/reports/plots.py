@@ -5,7 +5,8 @@ numbers.
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,81 +14,42 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from morphogen.log.events import Envelope, mean_known
 from morphogen.log.kinds.epoch import SeedGerminated, StageChanged
 from morphogen.log.run_log import RunLog
 from morphogen.log.tables import Row
 from morphogen.log.views import held_out_table, mean_with_error, rows_of_round
-from morphogen.reports.canvas import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PALE,
-    PURPLE,
-    SKY,
-    STYLE_FILE,
-    VERMILLION,
-    YELLOW,
-    RunRows,
-    add_legends,
-    add_panels,
-    cycle_colour,
-    draw_band,
-    draw_curves,
-    group_rows,
-    label_panel,
-    limit_to_learned,
-    new_figure,
-    prefixed_columns,
-    set_integer_x,
-    show_no_data,
-    stack_runs,
-)
-from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
 
-WAIT_COLUMNS = ("host_wait_time_share", "data_wait_time_share")
-WAIT_NAMES = ("host in fences", "drawing minibatches")
+RunRows = Mapping[str, Sequence[Row]]  # run -> rows
+STYLE_FILE = Path(__file__).with_name("report.mplstyle")
+WIDTH = 11.0  # inches
+# Colours of Okabe and Ito, for every kind of colour vision.
+CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STAGE_COLOURS = {
+    Stage.GERMINATED.name: "#F0E442",
+    Stage.TRAINING.name: "#E69F00",
+    Stage.BLENDING.name: "#56B4E9",
+    Stage.HOLDING.name: "#CC79A7",
+    Stage.FOSSILIZED.name: "#009E73",
+    Stage.PRUNED.name: "#D55E00",
+    Stage.EMBARGOED.name: "#999999",
+    Stage.RESETTING.name: "#DDDDDD",
+}
+GREY = "#999999"
+GAIN = CYCLE[0]
+LOSS = CYCLE[1]
+DASHES = ("-", "--", ":", "-.")
 RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-
-Panel = tuple[str, str, dict[str, str]]  # title, axis, column -> name of its curve
-VALUE_PANELS: tuple[Panel, ...] = (
-    ("Value of an episode", "accuracy (0 to 1) minus price", {"value_mean": "value"}),
-    (
-        "What the policy was paid",
-        "reward per episode",
-        {"reward_mean": "sum", "return_mean": "discounted"},
-    ),
-)
-SPEED_PANELS: tuple[Panel, ...] = (
-    ("Rate of the rollouts", "epochs of an env per second", {"env_epochs_per_s": "rate"}),
-    (
-        "Standing still",
-        "share of the wall time, 0 to 1",
-        dict(zip(WAIT_COLUMNS, WAIT_NAMES, strict=True)),
-    ),
-)
-
-
+WAIT_COLUMNS = {
+    "host_wait_time_share": "host in fences",
+    "data_wait_time_share": "drawing minibatches",
+}
 MAX_ENVS = 16  # that are shown
 MARKS = {"RolledBack": "rollback", "RegimeBegan": "regime"}  # events of an env in an epoch, as rows
-MARKERS = {"rollback": ("x", 5), "regime": ("|", 8)}  # and how they are drawn: marker, size
-LIFECYCLE_EVENTS = ("StageChanged", "SeedGerminated", *MARKS)
-OCCUPIED_NAMES = tuple(stage.name for stage in stages.OCCUPIED)
-MIN_LABEL_EPOCHS = 3  # epochs from which the name of a blueprint fits
-COLOURS = {
-    Stage.GERMINATED.name: YELLOW,
-    Stage.TRAINING.name: ORANGE,
-    Stage.BLENDING.name: SKY,
-    Stage.HOLDING.name: PURPLE,
-    Stage.FOSSILIZED.name: GREEN,
-    Stage.PRUNED.name: VERMILLION,
-    Stage.EMBARGOED.name: GREY,
-    Stage.RESETTING.name: PALE,
-}
+MARKERS = {"rollback": "x", "regime": "|"}
 START = "host alone"
 END = "final"
 EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
@@ -117,45 +79,91 @@ class Plot:
         return file.getvalue()
 
 
-def _draw_panels(axes: Iterable[Axes], runs: RunRows, panels: Iterable[Panel]) -> None:
-    for ax, (title, unit, series) in zip(axes, panels, strict=True):
-        label_panel(ax, title, "round", unit)
-        draw_curves(ax, runs, series)
+def _new_figure(height: float) -> Figure:
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def _draw_each(
+    runs: RunRows, draw: Callable[[SubFigure, Sequence[Row]], None], height: float
+) -> Figure:
+    """Draw the runs one below the other.  height: of one run, in inches."""
+    page = _new_figure(height * len(runs))
+    parts = page.subfigures(len(runs), squeeze=False)[:, 0]
+    for part, (run, rows) in zip(parts, runs.items(), strict=True):
+        draw(part, rows)
+        if len(runs) > 1:
+            part.suptitle(run, x=0.01, ha="left", fontweight="bold")
+    return page
+
+
+def _label(ax: Axes, title: str, x: str, y: str) -> None:
+    """Name a panel and its axes, with units; x are whole numbers."""
+    ax.set(title=title, xlabel=x, ylabel=y)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str]) -> None:
+    """Draw columns over rounds, with a band between `_low` and `_high` of a mean.
+
+    One run has a colour per column; several have a colour each and a dash per column.
+
+    Args:
+        series: column -> name of its curve.
+    """
+    alone = len(runs) == 1
+    for i, (run, rows) in enumerate(runs.items()):
+        rounds = [row["round"] for row in rows]
+        for j, (column, name) in enumerate(series.items()):
+            stem = column.removesuffix("_mean")
+            values, low, high = (
+                np.array([row.get(end) for row in rows], dtype=np.float64)
+                for end in (column, f"{stem}_low", f"{stem}_high")
+            )
+            colour = CYCLE[(j if alone else i) % len(CYCLE)]
+            style: dict[str, Any] = {"color": colour, "linestyle": DASHES[0 if alone else j % 4]}
+            if np.isfinite(values).any():
+                ax.plot(
+                    rounds, values, marker=".", label=name if alone else f"{run} {name}", **style
+                )
+            ax.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+    if ax.lines:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
+    else:
+        ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", color=GREY)
 
 
 def _draw_held_out(runs: RunRows) -> Figure:
-    page = new_figure(3.6)
-    value, behind = add_panels(page, (1, 1))
-    rivals = dict.fromkeys(
-        name
-        for rows in runs.values()
-        for row in rows
-        for name in row
-        if f"minus_{name}_mean" in row
-    )
-    label_panel(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
-    label_panel(
+    page = _new_figure(3.6)
+    value, behind = page.subplots(1, 2)
+    first = next(iter(runs.values()))[0]
+    rivals = [name for name in first if f"minus_{name}_mean" in first]
+    _label(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
+    _label(
         behind,
         "Trained policy minus rival",
         "rounds of learning",
         "difference in value, same instances",
     )
-    lines = (
-        {"value_mean": "trained policy", **{name: f"`{name}`" for name in rivals}}
-        if len(runs) == 1
-        else {}
-    )
-    draw_curves(value, runs, lines or {"value_mean": "trained policy"})
-    draw_curves(behind, runs, {f"minus_{name}_mean": f"minus `{name}`" for name in rivals})
+    lines = {name: f"`{name}`" for name in rivals if len(runs) == 1}
+    _draw_curves(value, runs, {"value_mean": "trained policy", **lines})
+    _draw_curves(behind, runs, {f"minus_{name}_mean": f"minus `{name}`" for name in rivals})
     behind.axhline(0.0, color=GREY, linewidth=0.8)
-    for ax, names in ((value, ["value"]), (behind, [f"minus_{name}" for name in rivals])):
-        for i, (rows, name) in enumerate(product(runs.values(), names)):
-            shade = i if len(runs) == 1 else i // len(names)
-            style = {"color": cycle_colour(shade), "alpha": 0.2}
-            draw_band(ax, rows, (f"{name}_low", f"{name}_high"), **style)
-        limit_to_learned(ax)
-    add_legends(value, behind)
+    limit_to_learned(value)
+    limit_to_learned(behind)
     return page
+
+
+def limit_to_learned(ax: Axes) -> None:
+    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be
+    far below.
+    """
+    lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.lines]
+    later = [value for line in lines for value in line[len(line) > 1 :] if np.isfinite(value)]
+    if later:
+        low = min(later)
+        high = max(later)
+        room = max(0.25 * (high - low), 0.01)
+        ax.set_ylim(low - room, high + room)
 
 
 def learning_rows(log: RunLog) -> list[Row]:
@@ -167,7 +175,7 @@ def learning_rows(log: RunLog) -> list[Row]:
         rows.append(
             {
                 "round": one["round"],
-                **{name: one[name] for name in ("accuracy_mean", "rolling_accuracy")},
+                "rolling_accuracy": one["rolling_accuracy"],
                 **mean_with_error("accuracy", one["env_accuracy"]),
                 **mean_with_error("committed", one["env_committed"]),
                 "host_only_mean": mean_known(ablations[-1]["host_acc"] if ablations else ()),
@@ -180,98 +188,68 @@ def learning_rows(log: RunLog) -> list[Row]:
 
 
 def _draw_learning(runs: RunRows) -> Figure:
-    page = new_figure(7.2)
-    axes = add_panels(page, (1,), (1, 1), heights=(1.25, 1))
-    names = {
+    page = _new_figure(7.2)
+    axes = page.subplot_mosaic("aa;vr", height_ratios=(1.25, 1))
+    title = "Accuracy at the end of an episode"
+    _label(axes["a"], title, "round", "validation accuracy, %")
+    _label(axes["v"], "Value of an episode", "round", "accuracy (0 to 1) minus price")
+    _label(axes["r"], "Rewards of the policy", "round", "reward per episode")
+    accuracy = {
         "accuracy_mean": "final",
         "committed_mean": "committed",
         "rolling_accuracy": "final, last 10 rounds",
+        "host_only_mean": "host alone",
     }
-    accuracy = {**names, "host_only_mean": "host alone"} if len(runs) == 1 else names
-    for ax, name in zip(axes, ("accuracy", "value", "reward"), strict=True):
-        _plot_spread(ax, runs, name)
-    _draw_panels(
-        axes,
-        runs,
-        [("Accuracy at the end of an episode", "validation accuracy, %", accuracy), *VALUE_PANELS],
-    )
-    add_legends(*axes)
+    _draw_curves(axes["a"], runs, accuracy)
+    _draw_curves(axes["v"], runs, {"value_mean": "value"})
+    _draw_curves(axes["r"], runs, {"reward_mean": "sum", "return_mean": "discounted"})
     return page
-
-
-def _plot_spread(ax: Axes, runs: RunRows, name: str) -> None:
-    """Bands of one standard error around the mean."""
-    for i, rows in enumerate(runs.values()):
-        style = {"color": cycle_colour(i)}
-        draw_band(
-            ax,
-            rows,
-            (f"{name}_low", f"{name}_high"),
-            alpha=0.3,
-            label="± standard error" if not i else "",
-            **style,
-        )
 
 
 def throughput_rows(log: RunLog) -> list[Row]:
     """A row per round: rates, seconds, and the share of every phase in the time of all of them."""
-    tables = log.tables
     rows = []
-    for one in tables["throughput"]:
-        phases: dict[str, Any] = next(
-            (row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {}
-        )
-        clocks = {
-            name: "wall_s" if phase["device_s"] is None else "device_s"
+    for one in log.tables["throughput"]:
+        profiles = rows_of_round(log.tables["phases"], one["round"])
+        phases: dict[str, Any] = profiles[0]["phases"] if profiles else {}
+        spent = {
+            name: (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
             for name, phase in phases.items()
         }
-        spent = {name: phases[name][clock] or 0.0 for name, clock in clocks.items()}
         total = sum(spent.values())
-        shares = {f"phase.{name}": value / total for name, value in spent.items() if total}
         rows.append(
             {
                 "round": one["round"],
                 **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)},
-                **shares,
+                **{f"phase.{name}": value / total for name, value in spent.items() if total},
             }
         )
     return rows
 
 
 def _draw_throughput(runs: RunRows) -> Figure:
-    page = new_figure(3.0 + 3.0 * len(runs))
-    rate, wait, *phases = add_panels(page, (1, 1), *((1,) for _ in runs))
-    _draw_panels((rate, wait), runs, SPEED_PANELS)
-    rate.set_ylim(bottom=0)
-    add_legends(rate, wait)
-    for ax, (run, rows) in zip(phases, runs.items(), strict=True):
-        name = run if len(runs) > 1 else ""
-        label_panel(
-            ax,
-            f"Where the time of a round goes {name}".rstrip(),
-            "round",
-            "share of the time, 0 to 1",
-        )
-        if names := prefixed_columns(rows, "phase"):
-            _stack_bars(ax, rows, names)
-            ax.set_ylim(0, 1)
-            add_legends(ax)
-        else:
-            show_no_data(ax)
-    return page
+    return _draw_each(runs, _plot_throughput, 6.0)
 
 
-def _stack_bars(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str]) -> None:
-    """Columns over rounds, one on the other; column -> its name."""
+def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
+    axes = part.subplot_mosaic("rw;pp")
+    _label(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
+    _label(axes["w"], "Waiting", "round", "share of the wall time, 0 to 1")
+    _draw_curves(axes["r"], {"": rows}, {"env_epochs_per_s": "rate"})
+    _draw_curves(axes["w"], {"": rows}, WAIT_COLUMNS)
+    axes["r"].set_ylim(bottom=0)
+    phases = axes["p"]
+    _label(phases, "Where the time of a round goes", "round", "share of the time, 0 to 1")
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith("phase."))
     base = np.zeros(len(rows))
-    for i, (column, name) in enumerate(columns.items()):
-        values = np.array([row.get(column) or 0.0 for row in rows])
-        colour = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of a cycle
-        ax.bar(
-            [row["round"] for row in rows], values, width=1.0, bottom=base, label=name, color=colour
-        )
+    for i, name in enumerate(names):
+        values = np.array([row.get(name) or 0.0 for row in rows])
+        style: dict[str, Any] = {"label": name.removeprefix("phase.")}
+        style["color"] = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of CYCLE
+        phases.bar([row["round"] for row in rows], values, width=1.0, bottom=base, **style)
         base += values
-    set_integer_x(ax)
+    if names:
+        phases.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
@@ -282,43 +260,33 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
     if not rounds:
         return []
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0)["round"]
-    shown = {best: "best", **({} if best == rounds[-1]["round"] else {rounds[-1]["round"]: "last"})}
     end = 1 + max((row["epoch"] for row in log.tables["episodes"]), default=0)
+    shown = {rounds[-1]["round"]: "last", best: "best"}
     return [
-        {"which": which, **row}
-        for round, which in shown.items()
+        {"which": which, "round": round, **row}
+        for round, which in sorted(shown.items(), key=lambda entry: entry[1])
         for row in _round_rows(log, round, end)
     ]
 
 
-def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
-    round_events = list(log.events(LIFECYCLE_EVENTS, {round - 1}))
+def _round_rows(log: RunLog, round: int, end: int) -> Iterator[Row]:
+    events = list(log.events(("StageChanged", "SeedGerminated", *MARKS), {round - 1}))
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
-    places = [(env, slot) for env in range(min(MAX_ENVS, start["envs"])) for slot in start["slots"]]
-    spans = [
-        {"env": env, "slot": slot, **span}
-        for env, slot in places
-        for span in _spans(
-            [event for event in round_events if (event.env, event.slot) == (env, slot)], end
-        )
-    ]
-    marks = [
-        {
-            "env": event.env,
-            "slot": None,
-            "stage": MARKS[event.name],
-            "start": event.epoch,
-            "end": event.epoch,
-        }
-        for event in round_events
-        if event.name in MARKS and (event.env or 0) < MAX_ENVS
-    ]
-    return [{"round": round, **row} for row in [*spans, *(mark | EMPTY_SPAN for mark in marks)]]
+    envs = range(min(MAX_ENVS, start["envs"]))
+    for env in envs:
+        for slot in start["slots"]:
+            own = [event for event in events if (event.env, event.slot) == (env, slot)]
+            for span in _spans(own, end):
+                yield {"env": env, "slot": slot, **span}
+    for event in events:
+        if event.name in MARKS and event.env in envs:
+            place = {"env": event.env, "slot": None, "stage": MARKS[event.name]}
+            yield {**place, "start": event.epoch, "end": event.epoch, **EMPTY_SPAN}
 
 
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
     """Stages of a slot, from its events; stages that lasted no epoch are left out."""
-    born = {
+    sown = {
         event.epoch: event.data.blueprint
         for event in events
         if isinstance(event.data, SeedGerminated)
@@ -332,73 +300,62 @@ def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
     seed = 0
     for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
         if stage == Stage.GERMINATED.name:
-            name = born.get(start)
-            seed = seed + 1
+            name = sown.get(start)
+            seed += 1
         if stop > start:
-            occupant = (
-                EMPTY_SPAN if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
-            )
+            empty = stage == Stage.DORMANT.name
+            occupant = EMPTY_SPAN if empty else {"seed": seed, "blueprint": name}
             yield {"stage": stage, "start": start, "end": stop, **occupant}
 
 
-def _slot_keys(rows: Sequence[Row]) -> list[tuple[int, str]]:
-    """Envs and their slots, in the order of the rows."""
-    return list(dict.fromkeys((row["env"], row["slot"]) for row in rows if row["slot"]))
+def _lanes(rows: Iterable[Row]) -> dict[tuple[int, str], int]:
+    """Envs and their slots, numbered in the order of the rows."""
+    places = dict.fromkeys((row["env"], row["slot"]) for row in rows if row["slot"])
+    return {place: i for i, place in enumerate(places)}
+
+
+def _draw_lifecycles(runs: RunRows) -> Figure:
+    lanes = max(len(_lanes(rows)) for rows in runs.values())
+    return _draw_each(runs, _plot_lifecycles, 1.5 + 0.13 * max(6, lanes))
 
 
 def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
-    kinds = group_rows(rows, "which")
-    axes = part.subplots(1, len(kinds), squeeze=False)[0]
-    for ax, (which, shown) in zip(axes, kinds.items(), strict=True):
-        _plot_gantt(ax, shown, which)
+    kinds = dict.fromkeys(row["which"] for row in rows)
+    for ax, which in zip(part.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        _plot_gantt(ax, [row for row in rows if row["which"] == which])
     used = {row["stage"] for row in rows}
     patches = [
-        Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used
+        Patch(color=colour, label=name.lower())
+        for name, colour in STAGE_COLOURS.items()
+        if name in used
     ]
-    part.legend(handles=patches, loc="outside lower center", ncols=len(COLOURS))
+    part.legend(handles=patches, loc="outside lower center", ncols=len(STAGE_COLOURS))
 
 
-def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
-    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new
-    regime.
+def _plot_gantt(ax: Axes, rows: Sequence[Row]) -> None:
+    """Draw a lane per env and slot: a bar per stage, the blueprint where a seed begins, a mark per
+    rollback and new regime.
     """
-    places = _slot_keys(rows)
-    at = {place: i for i, place in enumerate(places)}
-    label_panel(
-        ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot"
-    )
-    _plot_bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
+    lanes = _lanes(rows)
+    title = f"Round {rows[0]['round']}, the {rows[0]['which']} one"
+    _label(ax, title, "epoch of the episode", "env and slot")
+    named = set[tuple[int, int]]()
     for row in rows:
+        start = row["start"]
         if row["stage"] in MARKERS:
-            lanes = [i for place, i in at.items() if place[0] == row["env"]]
-            (marker, size) = MARKERS[row["stage"]]
-            style = {"linestyle": "", "marker": marker, "markersize": size, "color": BLACK}
-            ax.plot([row["start"]] * len(lanes), lanes, **style)
-    ax.set_yticks(range(len(places)), [f"{env} {slot}" for env, slot in places], fontsize=6)
-    for i, (one, other) in enumerate(pairwise(places)):
-        if one[0] != other[0]:
-            ax.axhline(i + 0.5, color=GREY, linewidth=0.5)
-    ax.set_ylim(len(places) - 0.5, -0.5)
+            own = [lane for place, lane in lanes.items() if place[0] == row["env"]]
+            ax.plot([start] * len(own), own, MARKERS[row["stage"]], color="black")
+        elif row["seed"]:
+            lane = lanes[row["env"], row["slot"]]
+            colour = STAGE_COLOURS[row["stage"]]
+            ax.barh(lane, row["end"] - start, left=start, height=0.9, color=colour)
+            if (lane, row["seed"]) not in named:
+                named.add((lane, row["seed"]))
+                ax.text(start + 0.1, lane, row["blueprint"] or "", fontsize=5.5, va="center")
+    ax.set_yticks(range(len(lanes)), [f"{env} {slot}" for env, slot in lanes], fontsize=6)
+    ax.set_ylim(len(lanes) - 0.5, -0.5)
     ax.set_xlim(0, max(row["end"] for row in rows))
     ax.grid(visible=False, axis="y")
-    set_integer_x(ax)
-
-
-def _plot_bars(ax: Axes, rows: list[Row], at: dict[tuple[int, str], int]) -> None:
-    """A bar per span; the name of a seed where its life began."""
-    lives: dict[tuple[int, int], list[Row]] = {}
-    for row in rows:
-        y = at[row["env"], row["slot"]]
-        ax.barh(
-            y, row["end"] - row["start"], left=row["start"], height=0.9, color=COLOURS[row["stage"]]
-        )
-        if row["stage"] in OCCUPIED_NAMES:
-            lives.setdefault((y, row["seed"]), []).append(row)
-    for (y, _), life in lives.items():
-        start = life[0]["start"]
-        end = life[-1]["end"]
-        if life[0]["blueprint"] and end - start >= MIN_LABEL_EPOCHS:
-            ax.text(start + 0.1, y, life[0]["blueprint"], fontsize=5.5, va="center", clip_on=True)
 
 
 def contribution_rows(log: RunLog) -> list[Row]:
@@ -411,21 +368,16 @@ def contribution_rows(log: RunLog) -> list[Row]:
     if not measured:
         return []
     episode, ablation = max(measured, key=lambda entry: entry[0]["committed_accuracy"] or 0.0)
-    slots = (
-        log.tables["starts"][0]["slots"]
-        if log.tables["starts"]
-        else [seed["slot"] for seed in episode["topology"]]
-    )
-    seeds = {seed["slot"]: seed for seed in episode["topology"]}
+    seeds = {seed["slot"]: seed["blueprint"] for seed in episode["topology"]}
+    slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [*seeds]
     head = {"round": episode["round"], "env": episode["env"]}
     level = ablation["host_acc"]
     rows = [{**head, "step": START, "low": 0.0, "high": level}]
     for slot, share in zip(slots, ablation["shapley"], strict=True):
-        if share is None or (not share and slot not in seeds):
-            continue  # nothing grows there, or it does not run yet
-        step = f"{slot} {seeds[slot]['blueprint'] if slot in seeds else '(gone)'}"
-        rows.append({**head, "step": step, "low": level, "high": level + share})
-        level += share
+        if share or (share is not None and slot in seeds):  # others are empty, or do not run yet
+            step = f"{slot} {seeds.get(slot, '(gone)')}"
+            rows.append({**head, "step": step, "low": level, "high": level + share})
+            level += share
     return [*rows, {**head, "step": END, "low": 0.0, "high": ablation["accuracy"]}]
 
 
@@ -434,36 +386,32 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     rows = rows_of_round(log.tables["ablations"], episode["round"])
     parts = [row for row in rows if row["epoch"] == episode["epoch"]]
     env = episode["env"]
-    whole: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     for name in ("exact", "host_acc", "accuracy", "shapley"):
         # parts in order hold neighbouring envs
         values = [value for part in parts for value in part[name]]
-        whole[name] = values[env] if env < len(values) else None
-    return whole if whole["exact"] and whole["host_acc"] is not None else None
+        measured[name] = values[env] if env < len(values) else None
+    return measured if measured["exact"] and measured["host_acc"] is not None else None
+
+
+def _draw_contributions(runs: RunRows) -> Figure:
+    return _draw_each(runs, _plot_contributions, 3.6)
 
 
 def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
-    fall = part.subplots()
+    ax = part.subplots()
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
-    label_panel(fall, f"From the host to the final network ({where})", "", "validation accuracy, %")
-    gains = [row["high"] - row["low"] for row in rows]
-    totals = [row["step"] in (START, END) for row in rows]
-    colours = [
-        GREY if total else BLUE if gain >= 0 else VERMILLION
-        for gain, total in zip(gains, totals, strict=True)
-    ]
-    texts = [
-        f"{gain:.2f}" if total else f"{gain:+.2f}"
-        for gain, total in zip(gains, totals, strict=True)
-    ]
-    names = [row["step"].replace(" ", "\n", 1) for row in rows]
-    drawn = fall.bar(names, gains, 0.6, bottom=[row["low"] for row in rows], color=colours)
-    fall.bar_label(drawn, texts, padding=2, fontsize=8)
-    for i, row in enumerate(rows[:-1]):
-        fall.plot([i, i + 1], [row["high"]] * 2, color=BLACK, linewidth=0.7)
+    ax.set(title=f"From the host to the final network ({where})", ylabel="validation accuracy, %")
+    for row in rows:
+        gain = row["high"] - row["low"]
+        total = row["step"] in (START, END)
+        colour = GREY if total else GAIN if gain >= 0 else LOSS
+        name = row["step"].replace(" ", "\n", 1)
+        bar = ax.bar(name, gain, 0.6, bottom=row["low"], color=colour)
+        ax.bar_label(bar, [f"{gain:.2f}" if total else f"{gain:+.2f}"], padding=2, fontsize=8)
     ends = [row["high"] for row in rows]
     room = max(2.0, max(ends) - min(ends)) * 0.4
-    fall.set_ylim(max(0.0, min(ends) - room), max(ends) + room)
+    ax.set_ylim(max(0.0, min(ends) - room), max(ends) + room)
 
 
 HELD_OUT = Plot(
@@ -480,7 +428,8 @@ LEARNING = Plot(
     "Learning curves",
     "Accuracies are of the validation split at the end of an episode, over all envs of a "
     "round. Committed: with "
-    "fossilized seeds only. Host alone: the same host with all seeds switched off.",
+    "fossilized seeds only. Host alone: the same host with all seeds switched off. Bands: one "
+    "standard error over the envs.",
     learning_rows,
     _draw_learning,
 )
@@ -492,9 +441,8 @@ LIFECYCLE = Plot(
     "the blueprint, a cross is a rollback of the env, a stroke the begin of a regime. A "
     "slot without a bar is empty.",
     lifecycle_rows,
-    stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
+    _draw_lifecycles,
 )
-
 CONTRIBUTIONS = Plot(
     "contributions",
     "Contributions in the best episode",
@@ -502,7 +450,7 @@ CONTRIBUTIONS = Plot(
     "network and the same host without "
     "seeds. The axis of accuracy does not begin at 0.",
     contribution_rows,
-    stack_runs(_plot_contributions, 3.6),
+    _draw_contributions,
 )
 THROUGHPUT = Plot(
     "throughput",

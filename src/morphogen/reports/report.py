@@ -3,12 +3,9 @@ from outside.
 """
 
 import base64
-import contextlib
 import csv
 import importlib.util
 import io
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -29,8 +26,6 @@ FOLDER = run_directory.REPORT
 PAGE = "index.html"
 EXTRA = "report"
 MAX_RUNS = 7  # one per colour
-MAX_NAME_LENGTH = 20  # letters of a name in a legend
-BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
 
 
@@ -74,9 +69,14 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     folder = paths[0] / FOLDER if out is None else expand_path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sections = {plot: _write_section(plot, logs, folder) for plot in plots}
-        facts = {name: overview(log) for name, log in logs.items()}
-        files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
+        sections = [_write_section(plot, logs, folder) for plot in plots]
+        page = Template(TEMPLATE_FILE.read_text()).substitute(
+            title=escape(f"morphogen: {', '.join(logs)}"),
+            facts=_facts_table({name: overview(log) for name, log in logs.items()}),
+            links="".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in plots),
+            sections="".join(sections),
+        )
+        files.write_atomic(folder / PAGE, page.encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
     return folder / PAGE
@@ -86,47 +86,40 @@ def import_plots() -> Sequence[Any]:
     """Import the plots with the first report: they need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
-    # The import refuses a backend that is not installed, and figures are drawn without one.
-    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
-    plots = import_module("morphogen.reports.plots").PLOTS
-    if backend is not None:  # for other figures of this process
-        os.environ[BACKEND] = backend
-        with contextlib.suppress(ValueError):
-            sys.modules["matplotlib"].rcParams["backend"] = backend
-    return plots
+    return import_module("morphogen.reports.plots").PLOTS
 
 
 def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
-    """Logs by directory name; by letter if names are equal or too long for a legend."""
+    """Return the logs by directory name; by letter if names are equal."""
     paths = [log.path.resolve() for log in logs]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
-    names = [escape_text(path.name) for path in paths]
-    fitting = len(set(names)) == len(names) and max(map(len, names)) <= MAX_NAME_LENGTH
-    if not fitting and len(names) > 1:
-        names = [f"run {letter}" for letter, _ in zip(ascii_uppercase, names, strict=False)]
-    return dict(zip(names, logs, strict=True))
+    named = {escape_text(path.name): log for path, log in zip(paths, logs, strict=True)}
+    if len(named) == len(logs):
+        return named
+    return {f"run {ascii_uppercase[i]}": log for i, log in enumerate(logs)}
 
 
 def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
     """Write the picture and the numbers of a plot, or remove both files without numbers; return its
     HTML.
     """
-    rows_by_run = {run: rows for run, log in logs.items() if (rows := plot.rows(log))}
+    title = escape(plot.title)
+    text = escape(plot.text)
     picture = folder / f"{plot.name}.png"
     numbers = folder / f"{plot.name}.csv"
-    if not rows_by_run:
+    rows_by_run = {run: rows for run, log in logs.items() if (rows := plot.rows(log))}
+    if rows_by_run:
+        image = plot.render_png(rows_by_run)
+        files.write_atomic(picture, image)
+        files.write_atomic(numbers, _encode_csv(rows_by_run))
+        data = base64.b64encode(image).decode("ascii")
+        body = f'<img src="data:image/png;base64,{data}" alt="{title}. {text}">'
+    else:
         picture.unlink(missing_ok=True)
         numbers.unlink(missing_ok=True)
-        return f'<p class="none" id="{plot.name}-none">no data</p>\n'
-    image = plot.render_png(rows_by_run)
-    files.write_atomic(picture, image)
-    files.write_atomic(numbers, _encode_csv(rows_by_run))
-    data = base64.b64encode(image).decode("ascii")
-    return (
-        f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. '
-        f'{escape(plot.text)}">\n'
-    )
+        body = f'<p class="none" id="{plot.name}-none">no data</p>'
+    return f'<section>\n<h2 id="{plot.name}">{title}</h2>\n<p>{text}</p>\n{body}\n</section>\n'
 
 
 def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
@@ -140,34 +133,11 @@ def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
     return file.getvalue().encode("utf-8")
 
 
-def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, str]) -> str:
-    """The whole page.  facts: run -> fact -> text; sections: plot -> picture."""
-    title = f"morphogen: {', '.join(facts)}"
-    links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
-    heads = [
-        f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>'
-        for plot in sections
-    ]
-    bodies = (
-        f"<section>\n{head}\n{body}</section>\n"
-        for head, body in zip(heads, sections.values(), strict=True)
-    )
-    parts = {
-        "title": escape(title),
-        "facts": _facts_table(facts),
-        "links": links,
-        "sections": "".join(bodies),
-    }
-    return Template(TEMPLATE_FILE.read_text()).substitute(parts)
-
-
 def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
-    """A row per fact, a column per run."""
+    """Return a table with a row per fact and a column per run."""
     names = dict.fromkeys(name for texts in facts.values() for name in texts)
-
-    def cells(name: str) -> str:
-        return "".join(f"<td>{escape(texts[name])}</td>" for texts in facts.values())
-
-    head = "".join(f"<th>{escape(run)}</th>" for run in facts)
-    rows = "".join(f"<tr><th>{escape(name)}</th>{cells(name)}</tr>\n" for name in names)
-    return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'
+    rows = [["", *facts]]
+    rows += [[name, *(texts.get(name, "") for texts in facts.values())] for name in names]
+    cells = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in rows]
+    lines = "".join(f"<tr>{row}</tr>\n" for row in cells)
+    return f'<div class="scroll"><table>{lines}</table></div>'

@@ -1,5 +1,6 @@
 """Sinks of a run, opened at a position: the log and the loggers of scalars."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from morphogen.log.writer import Sink
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
+DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError)  # of JSON that is read
 
 
 def check_sinks(spec: RunSpec) -> None:
@@ -139,23 +141,17 @@ def _check_first_line(
     """
     try:
         run = folder.read_manifest()["run_id"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except DAMAGE as error:
         raise CheckpointError(
             f"{folder.path / MANIFEST} has no run_id to compare the event file with"
         ) from error
-    try:
-        head = json.loads(first_line)
-        name = head.get("event")
-        seq = head["seq"]
-        fits = (
-            name == RunStarted.__name__ and head["data"]["run_id"] == run
-            if seq == 0
-            else 0 < seq < position.seq
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        fits = False
-    if not fits:
-        text = format_value(first_line.decode("ascii", "backslashreplace"))
-        raise CheckpointError(
-            f"event file {path}: first line: expected the RunStarted of run {run}, got {text}"
-        )
+    with contextlib.suppress(*DAMAGE):
+        line = json.loads(first_line)
+        if 0 < line["seq"] < position.seq:
+            return
+        if line["event"] == RunStarted.__name__ and line["data"]["run_id"] == run:
+            return
+    text = format_value(first_line.decode("ascii", "backslashreplace"))
+    raise CheckpointError(
+        f"event file {path}: first line: expected the RunStarted of run {run}, got {text}"
+    )

@@ -6,7 +6,7 @@ import pytest
 
 import morphogen as mg
 from morphogen.log.console import Console
-from morphogen.log.kinds.run import HeldOutPlayed
+from morphogen.train.held_out_plays import has_curve, plays_greedily
 
 FIELDS = {
     "preset": "tiny",
@@ -48,13 +48,14 @@ def test_the_last_play_is_that_of_the_policy_as_it_was_then(run):
 
 
 def test_a_greedy_policy_draws_nothing_in_its_plays_and_at_the_end(tmp_path, capsys):
-    settings = {
-        **FIELDS,
-        "rounds": 2,
-        "final_episodes": 4,
-        "evaluation": {"every_rounds": 2, "greedy": True},
-    }
-    run = mg.train_ppo_vectorized(**settings, out=tmp_path / "run", console=Console())
+    evaluation = {"every_rounds": 2, "greedy": True}
+    run = mg.train_ppo_vectorized(
+        **{**FIELDS, "final_episodes": 4},
+        rounds=2,
+        evaluation=evaluation,
+        out=tmp_path / "run",
+        console=Console(),
+    )
     env = mg.make(mg.RunSpec(**FIELDS), instances="held-out")
     drawn, greedy = (
         mg.play(env, run.arm, episodes=4, greedy=greedy).network_value for greedy in (False, True)
@@ -62,20 +63,25 @@ def test_a_greedy_policy_draws_nothing_in_its_plays_and_at_the_end(tmp_path, cap
     final = run.results[-1].network_value
     assert final.tolist() == pytest.approx(greedy.tolist(), abs=1e-6)
     assert final.tolist() != pytest.approx(drawn.tolist(), abs=1e-6)
-    assert plays_of(tmp_path / "run")[-1].network_value == pytest.approx(
-        greedy[:2].tolist(), abs=1e-6
-    )
-    assert "the same for every policy; ppo takes its likeliest actions" in capsys.readouterr().out
+    last = plays_of(tmp_path / "run")[-1].network_value
+    assert last == pytest.approx(greedy[:2].tolist(), abs=1e-6)
+    shown = capsys.readouterr()
+    assert "the same for every policy; ppo takes its likeliest actions" in shown.out
+    assert "held-out after round 0  wait: value 0.05 on 2 held-out instances" in shown.err
 
 
-def test_a_baseline_is_never_greedy():
-    settings = {**FIELDS, "policy_name": "random", "rounds": 1, "final_episodes": 4}
-    runs = [
-        mg.train_ppo_vectorized(**settings, evaluation={"greedy": greedy})
-        for greedy in (False, True)
-    ]
-    first, second = (run.results[-1].network_value.tolist() for run in runs)
-    assert first == second
+def resolved(**fields):
+    return mg.resolve(mg.RunSpec(**{**FIELDS, "rounds": 5, **fields}))
+
+
+def test_only_a_policy_that_learns_is_greedy_and_has_a_curve_if_the_run_is_long_enough():
+    assert has_curve(resolved(evaluation={"every_rounds": 5}))
+    assert plays_greedily(resolved(evaluation={"greedy": True}))
+    assert not has_curve(resolved(evaluation={"every_rounds": 0}))
+    assert not has_curve(resolved(evaluation={"every_rounds": 6}))
+    baseline = resolved(evaluation={"every_rounds": 2, "greedy": True}, policy_name="random")
+    assert not has_curve(baseline)
+    assert not plays_greedily(baseline)
 
 
 def test_plays_change_nothing_of_a_run(run):
@@ -86,21 +92,6 @@ def test_plays_change_nothing_of_a_run(run):
     assert [one.return_mean for one in plain.history] == [one.return_mean for one in run[1].history]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"evaluation": {"every_rounds": 0}},
-        {"evaluation": {"every_rounds": 6}},
-        {"policy_name": "random"},
-    ],
-    ids=["switched off", "a short run", "nothing learns"],
-)
-def test_some_runs_have_no_curve(changed, tmp_path):
-    settings = {**FIELDS, "rounds": 5, "evaluation": {"every_rounds": 2}, **changed}
-    mg.train_ppo_vectorized(**settings, out=tmp_path / "run")
-    assert not plays_of(tmp_path / "run")
-
-
 def test_a_resumed_run_goes_on_with_its_curve(tmp_path):
     # stops after the third round
     hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 2)
@@ -109,12 +100,3 @@ def test_a_resumed_run_goes_on_with_its_curve(tmp_path):
     assert [play.rounds for play in plays_of(tmp_path / "run") if play.policy == "ppo"] == [0, 2]
     mg.resume(tmp_path / "run")
     assert [play.rounds for play in plays_of(tmp_path / "run") if play.policy == "ppo"] == [0, 2, 4]
-    assert isinstance(plays_of(tmp_path / "run")[0], HeldOutPlayed)
-
-
-def test_the_console_says_what_was_played(capsys):
-    settings = {**FIELDS, "rounds": 2, "evaluation": {"every_rounds": 2}}
-    mg.train_ppo_vectorized(**settings, console=Console())
-    said = capsys.readouterr().err.splitlines()
-    assert sum(line.startswith("held-out after round") for line in said) == 4
-    assert "held-out after round 0  wait: value 0.05 on 2 held-out instances" in said

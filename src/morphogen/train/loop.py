@@ -175,53 +175,6 @@ class Scheduler:
         self._pending_record: int | None = None  # epoch whose record is being copied
         self._reported_graphs = NO_COMPILES  # graphs of a warm-up belong to the first round
 
-    @property
-    def state(self) -> EnvState | None:
-        """State of the envs, [E]; None before the first round."""
-        return None if self.carry is None else self.carry.state
-
-    @property
-    def siblings(self) -> int:
-        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which
-        draws nothing, acts.
-        """
-        return 1 if self.round < self.demonstrated else self.world_envs
-
-    def _open_env(self, capture: Capture | None) -> Environment:
-        """Lay out the envs of this round."""
-        spec = self.setup.spec
-        own = self._own
-        worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
-        return open_environment(
-            self.setup,
-            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
-            actions=rng.env_keys(spec.seed, own.start, len(own)),
-            control=self.control,
-            transfers=self.transfers,
-            compiled=self.compiled,
-            capture=capture,
-            timer=self.timer,
-        )
-
-    @property
-    def graph_totals(self) -> CompileStats:
-        """Counts of graphs so far, compiled and captured."""
-        return self.compiled.totals._replace(graph_fallbacks=self.env.capture.fallbacks)
-
-    @property
-    def arm(self) -> Arm:
-        """The policy of the run as it is now."""
-        return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
-
-    @property
-    def actor(self) -> Arm:
-        """Arm that acts in this round: the arm of the run, or the one that its policy learns to
-        imitate.
-        """
-        if self._demonstrator is None or self.round >= self.demonstrated:
-            return self.arm
-        return self._demonstrator
-
     def run(self) -> tuple[BatchSummary, ...]:
         """Run all remaining rounds, unless a hook stops the run; return a summary per complete
         round.
@@ -241,17 +194,6 @@ class Scheduler:
             self.env.close()
         return tuple(summaries)
 
-    def _pause(self, halted: bool = False) -> bool:
-        """Save between two epochs if that is due; return whether to stop here.  All processes
-        decide alike.
-        """
-        hooks = self.parts.hooks
-        wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
-        stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
-        if saves and not stops:
-            hooks.save()
-        return stops
-
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped
         the episode.
@@ -270,15 +212,6 @@ class Scheduler:
             if self._pause():
                 return None
 
-    def move_to(self, round: int, epoch: int) -> None:
-        """Set the next epoch to run, with the envs of its round."""
-        before = self.siblings
-        self.round = round
-        self.epoch = epoch
-        if self.siblings != before:
-            self.env.close()
-            self.env = self._open_env(self.env.capture)
-
     def run_epoch(self, carry: Carry, t: int) -> tuple[Carry, Epoch]:
         """Run epoch t, then read the record of the previous one."""
         actor = self.actor
@@ -290,6 +223,80 @@ class Scheduler:
         if self.parts.hooks.on_epoch is not None:
             self.parts.hooks.on_epoch(self.round, t)
         return carry, epoch
+
+    def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
+        """Update the policy, and sum up the round.  hidden [E], memory after the last epoch."""
+        self.timer.mark("exchange")
+        rows = self.rollout.rows
+        if self._of_updates is not self.exchange:  # an update gets the rows of all envs
+            rows, hidden = self.rollout.gather(self.exchange, hidden)
+        rolled = self._elapsed_s()
+        self.timer.mark("update")
+        with one_thread(self.setup.device):
+            leaves = self._update(rows, hidden)
+            leaves["policy_checksum"] = tree_checksum(self.params, self.setup.device)
+        self.timer.end_segment("update")
+        metrics = self.transfers.read("update", leaves)
+        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
+        self.exchange.check_equal(
+            {f"checksum of the policy after round {self.round + 1}": checksum}, RankError
+        )
+        self.timer.collect()
+        updated = self._elapsed_s()
+        graphs = self.graph_totals.difference(self._reported_graphs)
+        self._reported_graphs = self.graph_totals
+        self.timer.mark("record_read")
+        self.read_pending_record()
+        self.timer.mark("exchange")
+        self.reporter.gather()
+        costs = RoundCosts(
+            rollout_s=rolled - start.seconds,
+            update_s=updated - rolled,
+            waited_s=self.transfers.total_wait_s - start.waited_s,
+            compile_stats=graphs,
+            phases={phase: asdict(spent) for phase, spent in self.timer.close().items()},
+            memory=cuda_memory.memory_stats(self.setup.device),
+            env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
+        )
+        summary = self.reporter.end_round(self.round, metrics, costs)
+        self.move_to(self.round + 1, 0)
+        if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
+            raise TrainingDiverged(
+                _divergence_message(metrics, summary.round, self.setup.spec.envs)
+            )
+        return summary
+
+    def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
+        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last
+        epoch.
+        """
+        used = self.params.get("observation", None)
+        observation = cast(Observation, rows["observation"])
+        exchange = self._of_updates
+        if self.learner is None or not isinstance(self.policy, NetworkPolicy):
+            return rollout_stats(observation, hidden, None, None, exchange)
+        loop = self.env.capture.repeat if exchange.recordable else repeat
+        turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
+        self.learned, metrics = self.learner.update(
+            self.learned, rows, policy=self.policy, round=turn
+        )
+        self.params = self.learned.get("params")
+        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
+        stats = rollout_stats(
+            observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange
+        )
+        return cast(Any, TensorDict(leaves, batch_size=[])).update(stats)
+
+    def _pause(self, halted: bool = False) -> bool:
+        """Save between two epochs if that is due; return whether to stop here.  All processes
+        decide alike.
+        """
+        hooks = self.parts.hooks
+        wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
+        stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
+        if saves and not stops:
+            hooks.save()
+        return stops
 
     def read_pending_record(self, sent: int | None = None) -> None:
         """Read the record that is being copied, if any; `sent`: the epoch whose record was sent
@@ -305,84 +312,65 @@ class Scheduler:
         if self.control is not None:
             self.control.check_missed(record["missed"], t, f"round {self.round + 1}")
 
+    def move_to(self, round: int, epoch: int) -> None:
+        """Set the next epoch to run, with the envs of its round."""
+        before = self.siblings
+        self.round = round
+        self.epoch = epoch
+        if self.siblings != before:
+            self.env.close()
+            self.env = self._open_env(self.env.capture)
+
+    def _open_env(self, capture: Capture | None) -> Environment:
+        """Lay out the envs of this round."""
+        spec = self.setup.spec
+        own = self._own
+        worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
+        return open_environment(
+            self.setup,
+            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
+            actions=rng.env_keys(spec.seed, own.start, len(own)),
+            control=self.control,
+            transfers=self.transfers,
+            compiled=self.compiled,
+            capture=capture,
+            timer=self.timer,
+        )
+
     def _elapsed_s(self) -> float:
         """Seconds of the clock without compiling."""
         return self.parts.clock() - self.compiled.totals.compile_s
 
-    def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
-        self.timer.mark("exchange")
-        rows, hidden = self._rows_of_update(hidden)
-        rolled = self._elapsed_s()
-        self.timer.mark("update")
-        with one_thread(self.setup.device):
-            leaves = self._update(rows, hidden)
-        self.timer.end_segment("update")
-        metrics = self.transfers.read("update", leaves)
-        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
-        self.exchange.check_equal(
-            {f"checksum of the policy after round {self.round + 1}": checksum}, RankError
-        )
-        self.timer.collect()
-        updated = self._elapsed_s()
-        graphs = self.graph_totals.difference(self._reported_graphs)
-        self._reported_graphs = self.graph_totals
-        self.timer.mark("record_read")
-        self.read_pending_record()
-        self.timer.mark("exchange")
-        self.reporter.gather()
-        summary = self.reporter.end_round(
-            self.round,
-            metrics,
-            RoundCosts(
-                rollout_s=rolled - start.seconds,
-                update_s=updated - rolled,
-                waited_s=self.transfers.total_wait_s - start.waited_s,
-                compile_stats=graphs,
-                phases={phase: asdict(spent) for phase, spent in self.timer.close().items()},
-                memory=cuda_memory.memory_stats(self.setup.device),
-                env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
-            ),
-        )
-        self.move_to(self.round + 1, 0)
-        if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
-            raise TrainingDiverged(
-                _divergence_message(metrics, summary.round, self.setup.spec.envs)
-            )
-        return summary
+    @property
+    def state(self) -> EnvState | None:
+        """State of the envs, [E]; None before the first round."""
+        return None if self.carry is None else self.carry.state
 
-    def _rows_of_update(self, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows and the memory that an update gets here: of all envs, or of those in this
-        process.
+    @property
+    def siblings(self) -> int:
+        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which
+        draws nothing, acts.
         """
-        if self._of_updates is self.exchange:
-            return self.rollout.rows, hidden
-        return self.rollout.gather(self.exchange, hidden)
+        return 1 if self.round < self.demonstrated else self.world_envs
 
-    def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
-        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last
-        epoch.
+    @property
+    def graph_totals(self) -> CompileStats:
+        """Counts of graphs so far, compiled and captured."""
+        return self.compiled.totals._replace(graph_fallbacks=self.env.capture.fallbacks)
+
+    @property
+    def arm(self) -> Arm:
+        """The policy of the run as it is now."""
+        return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
+
+    @property
+    def actor(self) -> Arm:
+        """Arm that acts in this round: the arm of the run, or the one that its policy learns to
+        imitate.
         """
-        used = self.params.get("observation", None)
-        observation = cast(Observation, rows["observation"])
-        exchange = self._of_updates
-        if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return self._with_checksum(rollout_stats(observation, hidden, None, None, exchange))
-        loop = self.env.capture.repeat if exchange.recordable else repeat
-        turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
-        self.learned, metrics = self.learner.update(
-            self.learned, rows, policy=self.policy, round=turn
-        )
-        self.params = self.learned.get("params")
-        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
-        stats = rollout_stats(
-            observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange
-        )
-        return self._with_checksum(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
-
-    def _with_checksum(self, metrics: TensorDict) -> TensorDict:
-        """Add the checksum of the policy, int64 []."""
-        metrics["policy_checksum"] = tree_checksum(self.params, self.setup.device)
-        return metrics
+        if self._demonstrator is None or self.round >= self.demonstrated:
+            return self.arm
+        return self._demonstrator
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

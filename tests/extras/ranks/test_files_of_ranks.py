@@ -30,7 +30,7 @@ config, out, full = sys.argv[1:]
 exchange, epochs, write = join_ranks(torch.device("cpu"), timeout_s=30), [], files.write_new
 
 def write_new(path, data):
-    if path.name == "shared.safetensors" and full in str(path):
+    if path.name == "state.safetensors" and full in str(path):
         raise OSError(errno.ENOSPC, "No space left on device")
     write(path, data)
 

@@ -25,26 +25,16 @@ def test_outside_of_a_job_there_is_one_rank(environment):
         ({"RANK": ""}, "RANK: expected an integer in 0 .. 1, got nothing; WORLD_SIZE is 2"),
         ({"RANK": "2"}, 'RANK: expected an integer in 0 .. 1, got "2"; WORLD_SIZE is 2'),
         ({"RANK": "-1"}, 'RANK: expected an integer in 0 .. 1, got "-1"; WORLD_SIZE is 2'),
-        ({"RANK": "first"}, 'RANK: expected an integer in 0 .. 1, got "first"; WORLD_SIZE is 2'),
         (
             {"RANK": "1", "WORLD_SIZE": ""},
             'RANK: expected an integer in 0 .. 0, got "1"; WORLD_SIZE is 1',
         ),
         ({"WORLD_SIZE": "0"}, 'WORLD_SIZE: expected an integer in 1 .. 2147483647, got "0"'),
-        ({"WORLD_SIZE": "2.0"}, 'WORLD_SIZE: expected an integer in 1 .. 2147483647, got "2.0"'),
         ({"WORLD_SIZE": "9" * 5000}, None),
         ({"WORLD_SIZE": "٢"}, None),
         (
             {"MASTER_PORT": "http"},
             'MASTER_PORT: expected an integer in 0 .. 65535, got "http"; WORLD_SIZE is 2',
-        ),
-        (
-            {"MASTER_PORT": ""},
-            "MASTER_PORT: expected an integer in 0 .. 65535, got nothing; WORLD_SIZE is 2",
-        ),
-        (
-            {"MASTER_PORT": "65536"},
-            'MASTER_PORT: expected an integer in 0 .. 65535, got "65536"; WORLD_SIZE is 2',
         ),
         (
             {"MASTER_ADDR": ""},

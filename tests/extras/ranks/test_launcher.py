@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from morphogen.cli import main, process
+from morphogen.cli import main
 from morphogen.errors import CheckpointError, ConfigError, DataError, RankError
 from morphogen.extras.ranks import rank_launcher, workers
 from tests.support.subprocess_env import OURS
@@ -26,18 +26,6 @@ def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs
         rank_launcher.check_ranks(envs, count)
     for number in map(int, near.split(", ")):
         rank_launcher.check_ranks(envs, number)
-
-
-def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_path, capsys):
-    out = tmp_path / "run"
-    assert (
-        main.main(
-            ["train", "--preset", "whitebox", "--envs", "8", "--ranks", "3", "--out", str(out)]
-        )
-        == main.USAGE
-    )
-    assert "expected a divisor of envs = 8, such as 1, 2, 4, 8, got 3" in capsys.readouterr().err
-    assert not out.exists()
 
 
 REFUSED = {
@@ -62,22 +50,6 @@ def test_a_dry_run_refuses_ranks_that_a_run_refuses(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert main.main(["train", "--preset", "smoke", *words, "--dry-run"]) == main.USAGE
     assert line in capsys.readouterr().err
-
-
-def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for name, value in {
-        "RANK": "0",
-        "WORLD_SIZE": "3",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == main.USAGE
-    assert (
-        "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3"
-        in capsys.readouterr().err
-    )
 
 
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):
@@ -225,11 +197,3 @@ def test_a_rank_ends_with_the_command_even_if_that_is_killed():
         started.kill()
         assert started.stdout.read() == b""
     assert time.monotonic() - moment < 10
-
-
-def test_exit_codes_are_those_of_the_classes():
-    assert [process.exit_code(kind()) for kind in (ConfigError, CheckpointError, RankError)] == [
-        2,
-        4,
-        8,
-    ]

@@ -178,8 +178,3 @@ def test_a_rank_that_drifts_ends_the_run_by_name():
         r"[0-9a-f]{16} on rank 1",
     ):
         on_ranks(3, lambda part: finished(spec, part, Drifting))
-
-
-def test_ranks_must_share_the_envs_evenly():
-    with pytest.raises(RankError, match=r"engine\.ranks: expected a divisor of 4 envs, got 3"):
-        on_ranks(3, lambda part: finished(tiny(envs=4, **TINY), part))

@@ -1,7 +1,5 @@
 """The number of ranks that a run has by itself."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,15 +34,6 @@ def test_a_short_run_does_not_pay_for_the_start_of_ranks():
     assert choose_ranks(COSTS, ENVS, envs=4, **long) == 2
 
 
-def test_a_run_of_seconds_stays_in_one_process_even_if_ranks_start_at_once():
-    ready = COSTS._replace(start_s=0.0)
-    lasting = {
-        rounds: choose_ranks(ready, ENVS, envs=64, **{**RUN, "rounds": rounds}) for rounds in (0, 1)
-    }
-    assert lasting == {0: 1, 1: 8}  # a round takes 31 s of one thread
-    assert choose_ranks(ready, ENVS, envs=16, **{**RUN, "rounds": 1}) == 1  # 8 s
-
-
 def test_a_task_without_costs_has_one_rank():
     assert choose_ranks(COSTS, None, envs=64, **RUN) == 1
     assert default_ranks(resolve(RunSpec(preset="tiny")), cores=8, free_mib=None) == 1
@@ -76,10 +65,3 @@ def test_cores_are_those_that_the_process_may_use(limit, cores, tmp_path, monkey
     monkeypatch.setattr(rank_choice, "CPU_LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
     assert rank_choice.count_cores() == cores
-
-
-def test_the_file_of_costs_has_numbers_above_zero_for_every_kind_of_data():
-    content = json.loads(rank_choice.COSTS.read_bytes())
-    assert set(content["tasks"]) == {"digits", "cifar", "pydoc"}
-    assert all(row["env_s"] > 0 for row in content["tasks"].values())
-    assert content["ranks"]["crowding"] >= 1

@@ -135,18 +135,11 @@ FIRST = learn(ALONE, ROLLOUT, LEARNER)[0]
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("ratio", ["head", "joint"])
-def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio):
+def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio, double):
     spec = PpoSpec(target_kl=None, contribution_coef=0.5, ratio=ratio)
-    one, many, gap = compare(ranks, ROLLOUT, LEARNER, spec=spec)
-    assert gap < 1e-5
-    assert distance(one[0].params["net"], LEARNER.params["net"]) > 1e-3
-    assert_same_metrics(one[1], many[1], 1e-4)
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_in_double_precision_ranks_learn_the_same_up_to_its_rounding(ranks, double):
-    one, many, gap = compare(ranks, double(ROLLOUT), double(LEARNER))
+    one, many, gap = compare(ranks, double(ROLLOUT), double(LEARNER), spec=spec)
     assert gap < 1e-10
+    assert distance(one[0].params["net"], LEARNER.params["net"]) > 1e-3
     assert_same_metrics(one[1], many[1], 1e-6)
 
 
@@ -301,24 +294,22 @@ def test_a_learner_that_needs_all_rows_is_refused():
         RankExchange(0, 2).of_updates(spec, Shrink())
 
 
-def test_a_rank_that_has_no_part_of_a_minibatch_is_refused():
-    spec = resolve(
-        RunSpec(preset="tiny", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"})
-    )
-    with pytest.raises(
-        ConfigError, match=r"ppo\.minibatches: expected a divisor of the 2 envs of a rank .* got 4"
-    ):
-        RankExchange(0, 4).of_updates(spec, PpoLearner())
-    fitting = RankExchange(0, 2)
-    assert fitting.of_updates(spec, PpoLearner()) is fitting
-    gathering = resolve(RunSpec(preset="whitebox", envs=8))
-    assert fitting.of_updates(gathering, PpoLearner()) is ALONE
+@pytest.mark.parametrize(
+    ("ppo", "ranks", "line"),
+    [
+        ({"minibatches": 4}, 4, r"ppo\.minibatches: expected a divisor of the 2 envs of a rank"),
+        ({"world_envs": 3}, 2, r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"),
+    ],
+)
+def test_a_rank_without_an_equal_part_of_minibatches_or_groups_is_refused(ppo, ranks, line):
+    sizes = {"minibatches": 2, **ppo}
+    spec = resolve(RunSpec(preset="tiny", envs=8, ppo=sizes, engine={"reduce": "allreduce"}))
+    with pytest.raises(ConfigError, match=line):
+        RankExchange(0, ranks).of_updates(spec, PpoLearner())
 
 
-def test_under_allreduce_a_group_belongs_to_one_rank():
-    ppo = {"minibatches": 2, "world_envs": 3}
-    spec = resolve(RunSpec(preset="whitebox", envs=8, ppo=ppo, engine={"reduce": "allreduce"}))
-    with pytest.raises(
-        ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"
-    ):
-        RankExchange(0, 2).of_updates(spec, PpoLearner())
+def test_an_update_exchanges_only_under_allreduce():
+    rank = RankExchange(0, 2)
+    for reduce, exchange in (("allreduce", rank), ("gather", ALONE)):
+        spec = resolve(RunSpec(preset="tiny", envs=8, engine={"reduce": reduce}))
+        assert rank.of_updates(spec, PpoLearner()) is exchange

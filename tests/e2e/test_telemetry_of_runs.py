@@ -44,7 +44,7 @@ def plain(tmp_path_factory):
 
 def tensors(out):
     """Every leaf of the final state and of the policy."""
-    names = (f"{CHECKPOINT}/envs.rank0.safetensors", "policy.safetensors")
+    names = (f"{CHECKPOINT}/state.safetensors", "policy.safetensors")
     trees = {name: load_tree(out / name, label="file") for name in names}
     return [leaf for leaf in leaves(trees).values() if torch.is_tensor(leaf)]
 

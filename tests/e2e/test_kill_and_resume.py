@@ -89,7 +89,7 @@ SAVED = {
     "save_s": 0.1,
 }
 UNSEEN = {
-    "it went on": lambda reported: [
+    "it was resumed": lambda reported: [
         *reported[:5],
         {**reported[0], "event": "RunResumed", "data": {"cut_bytes": 3}},
         *reported[5:],
@@ -99,22 +99,17 @@ UNSEEN = {
         {**reported[0], "event": "CheckpointSaved", "data": SAVED},
         *reported[5:],
     ],
-    "another time": lambda reported: [{**event, "time": 0.0} for event in reported],
-    "another speed": lambda reported: put(
-        reported, of(reported, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1
+    "another time and speed": lambda reported: put(
+        [{**event, "time": 0.0} for event in reported], of(reported, "Throughput"), rollout_s=9.9
     ),
 }
 SEEN = {
-    "an event is lost": lambda reported: [*reported[:7], *reported[8:]],
-    "the last event is lost": lambda reported: reported[:-1],
+    "an event is lost": lambda reported: reported[:-1],
     "an event is doubled": lambda reported: [*reported[:7], reported[7], *reported[7:]],
     "two events changed places": lambda reported: [reported[1], reported[0], *reported[2:]],
     "another number": lambda reported: put(
         reported, of(reported, "RoundCompleted"), accuracy_mean=1.25
     ),
-    "a save of a round is lost": lambda reported: [
-        event for number, event in enumerate(reported) if number != of(reported, "CheckpointSaved")
-    ],
 }
 
 
@@ -173,11 +168,9 @@ def double(path):
 
 OTHERS = {
     "result.json": double,
-    "config.json": double,
     "records/round-000002.npz.xz": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "records/round-000001.npz.xz": lambda path: path.unlink(),
     "metrics/csv/round.csv": double,
-    "metrics/csv/epoch.csv": lambda path: path.unlink(),
     "manifest.json": lambda path: path.write_text(
         path.read_text().replace('"completed"', '"running"')
     ),

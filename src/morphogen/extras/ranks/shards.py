@@ -1,9 +1,7 @@
 """Shards: states of the envs of each rank, joined and divided along the axis of the envs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +29,9 @@ def take_envs(tree: Tree, own: Callable[[int], range]) -> Tree:
 
 
 def _map_leaves(
-    function: Callable[[Sequence[Any], int], Any], trees: Sequence[Tree], axis: int | None = None
+    function: Callable[[Sequence[Tensor], int], Tensor],
+    trees: Sequence[Tree],
+    axis: int | None = None,
 ) -> Tree:
     """Return a tree of the results for the leaves of the same path, and the axis of their envs."""
     first = trees[0]
@@ -47,21 +47,15 @@ def _map_leaves(
     return mapped
 
 
-def _join_leaves(leaves: Sequence[Any], axis: int) -> Any:
+def _join_leaves(leaves: Sequence[Tensor], axis: int) -> Tensor:
     """Join leaves; the order of the axes in memory stays."""
-    if isinstance(leaves[0], np.ndarray):
-        return np.concatenate(leaves, axis)
-    if not isinstance(leaves[0], Tensor):
-        return leaves[0]
     order = memory_order(leaves[0])
     joined = torch.cat([leaf.permute(order) for leaf in leaves], dim=order.index(axis))
     return _restore_axes(joined, order)
 
 
-def _take_rows(leaf: Any, axis: int, own: Callable[[int], range]) -> Any:
+def _take_rows(leaf: Tensor, axis: int, own: Callable[[int], range]) -> Tensor:
     """Take rows of a leaf; the order of the axes in memory stays."""
-    if not isinstance(leaf, Tensor):
-        return leaf
     rows = own(leaf.shape[axis])
     order = memory_order(leaf)
     part = leaf.permute(order).narrow(order.index(axis), rows.start, len(rows))

@@ -6,7 +6,7 @@ For readers who ask "is the policy better than a fixed schedule?".  Entry points
     arms         arms by name: policies, and arms that packages offer (entry points
                  `morphogen.arms`)
     evaluate     the command `evaluate`: all arms in the same worlds, tables and `evaluation.json`
-    bootstrap    intervals, paired differences, performance profiles
+    bootstrap    intervals, paired differences
 
 An offered arm is a function `(argument, setup) -> player`.  The argument is the text after a colon
 in the name of the arm.  A player gets the context of the evaluation, the number of episodes and the

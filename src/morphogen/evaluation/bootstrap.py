@@ -24,8 +24,6 @@ MIN_RESAMPLES = 1_000  # of a huge sample
 MAX_DRAWS = 2**24  # of a sample between them
 CONFIDENCE_LEVEL = 0.95
 MIDDLE_SHARES = (0.25, 0.75)  # ends of the ordered values that the interquartile mean averages
-PROFILE_STEP = 0.05  # of network value; both ends of a profile are multiples of it
-PROFILE_POINTS = 41
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
 _T = (12.706, 4.303, 3.182, 2.776)  # quantiles of Student's t with 1 .. 4 degrees of freedom
@@ -66,7 +64,7 @@ def draw_resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
 
 
 def resample_means(drawn: Array, values: Array) -> Array:
-    """Means of resamples.  drawn [B, N], values [N] or [N, M] -> [B] or [B, M]."""
+    """Means of resamples.  drawn [B, N], values [N] -> [B]."""
     return drawn.astype(np.float64) @ values / drawn.shape[1]
 
 
@@ -138,17 +136,6 @@ def improvement_probability(
     return Estimate(float(wins.mean()), max(low, 0.0), min(high, 1.0))
 
 
-def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estimate, ...]:
-    """The share of values above each point of a grid, each with its own interval.  values [n] or
-    [R, n]; grid [M].
-    """
-    rows = _as_rows(values)
-    above = (rows.ravel()[:, None] > grid).astype(np.float64)
-    drawn = draw_resamples(*rows.shape, seed=seed, count=resample_count(rows.size))
-    ends = _percentile_ends(resample_means(drawn, above), rows.size, rows.size - len(rows))
-    return tuple(Estimate(*map(float, row)) for row in zip(above.mean(axis=0), *ends, strict=True))
-
-
 def describe_values(
     values: Mapping[str, Array], arm: str, reference: str, *, seed: int
 ) -> dict[str, dict[str, float] | None]:
@@ -167,18 +154,6 @@ def describe_values(
         found["difference"] = interval(values[reference] - own, seed=seed)._asdict()
         found["improvement"] = improvement_probability(values[reference], own, seed=seed)._asdict()
     return found
-
-
-def performance_profiles(values: Mapping[str, Array], *, seed: int) -> dict[str, Any]:
-    """Share of episodes with a value above tau, for each arm [n], over a common grid."""
-    low = PROFILE_STEP * math.floor(min(float(own.min()) for own in values.values()) / PROFILE_STEP)
-    high = PROFILE_STEP * math.ceil(max(float(own.max()) for own in values.values()) / PROFILE_STEP)
-    grid = np.linspace(low, high, PROFILE_POINTS)
-    arms: dict[str, dict[str, list[float]]] = {}
-    for name, own in values.items():
-        profile = exceedance_profile(own, grid, seed=seed)
-        arms[name] = {end: [getattr(point, end) for point in profile] for end in Estimate._fields}
-    return {"tau": grid.tolist(), "arms": arms}
 
 
 def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:

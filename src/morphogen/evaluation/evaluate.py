@@ -15,7 +15,7 @@ from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
-from morphogen.evaluation.bootstrap import describe_values, format_estimate, performance_profiles
+from morphogen.evaluation.bootstrap import describe_values, format_estimate
 from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
 from morphogen.log import run_directory
 from morphogen.ppo.exchange import ALONE, Exchange
@@ -132,7 +132,6 @@ def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
         "statistics": {
             name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values
         },
-        "profiles": performance_profiles(values, seed=seed),
     }
     if shares:
         rows["share_of_optimal"] = shares

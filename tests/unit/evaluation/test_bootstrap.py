@@ -10,7 +10,6 @@ from morphogen.evaluation import bootstrap
 from morphogen.evaluation.bootstrap import (
     draw_resamples,
     effect_size,
-    exceedance_profile,
     improvement_probability,
     interval,
     iqm,
@@ -149,14 +148,6 @@ def test_the_probability_of_improvement_counts_ties_half_and_is_never_certain():
     never = improvement_probability(np.zeros(64), np.ones(64), seed=0)
     assert (never.value, never.low) == (0.0, 0.0)
     assert 0.0 < never.high < 0.1
-
-
-def test_a_profile_falls_from_everybody_to_nobody():
-    values = np.array([[0.1, 0.2], [0.3, 0.4]])
-    found = exceedance_profile(values, np.array([0.0, 0.1, 0.25, 0.4]), seed=0)
-    assert [one.value for one in found] == [1.0, 0.75, 0.5, 0.0]
-    assert all(one.low <= one.value <= one.high for one in found)
-    assert width(found[0]) == width(found[3]) == 0.0 < width(found[1])
 
 
 def test_the_effect_is_the_mean_difference_in_its_standard_deviations():

@@ -28,23 +28,12 @@ from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import POLICY_PREFIXES, open_arms, without_argument
 from morphogen.evaluation.evaluate import select_split
-from morphogen.evaluation.play import play_arm
+from morphogen.evaluation.play import PLAY_METRICS, play_arm
 from morphogen.log.round_summary import running_value
 from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
-PER_EPISODE = (
-    *(
-        "network_value",
-        "committed_accuracy",
-        "params",
-        "params_ratio",
-        "success_share",
-        "stability",
-        "rollbacks",
-    ),
-    *("param_epochs", "minibatches"),
-)
+PER_EPISODE = (*PLAY_METRICS, "params", "rollbacks", "param_epochs", "minibatches")
 EAGER = PolicySpec(
     hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE": -5.0, "SET_ALPHA_TARGET": -5.0}
 )
@@ -134,17 +123,8 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
     place = tmp_path / "run"
     shutil.copytree(run, place)
     extra = tmp_path / "numbers.json"
-    words = [
-        "evaluate",
-        str(place),
-        "--episodes",
-        "5",
-        "--arms",
-        "random,wait",
-        "--json",
-        str(extra),
-    ]
-    assert main.main(words) == 0
+    words = f"evaluate {place} --episodes 5 --arms random,wait --json {extra}"
+    assert main.main(words.split()) == 0
     found = json.loads((place / "evaluation.json").read_bytes())
     ended = json.loads((run / "result.json").read_bytes())["policies"]
     assert list(found["arms"]) == ["trained", "random", "wait"]
@@ -164,21 +144,8 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
 def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(run, place)
-    assert (
-        main.main(
-            [
-                "evaluate",
-                str(place),
-                "--episodes",
-                "6",
-                "--arms",
-                f"wait,trained:{run}",
-                "--seed",
-                "9",
-            ]
-        )
-        == 0
-    )
+    words = f"evaluate {place} --episodes 6 --arms wait,trained:{run} --seed 9"
+    assert main.main(words.split()) == 0
     found = json.loads((place / "evaluation.json").read_bytes())
     arms, reported = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
@@ -189,9 +156,6 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     again = reported[f"trained:{run}"]
     assert set(again["difference"].values()) == {0.0}
     assert again["improvement"]["value"] == 0.5
-    shares = found["profiles"]["arms"]["wait"]["value"]
-    assert (shares[0], shares[-1]) == (1.0, 0.0)
-    assert sorted(shares, reverse=True) == list(shares)
 
 
 @pytest.mark.slow
@@ -199,12 +163,8 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     place, found = tmp_path / "run", {}
     shutil.copytree(run, place)
     for split in ("validation", "test"):
-        assert (
-            main.main(
-                ["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]
-            )
-            == 0
-        )
+        words = f"evaluate {place} --episodes 5 --arms wait --split {split}"
+        assert main.main(words.split()) == 0
         found[split] = json.loads((place / "evaluation.json").read_bytes())
     assert [one["split"] for one in found.values()] == ["validation", "test"]
     seen, unseen = (one["arms"]["wait"] for one in found.values())
@@ -217,19 +177,12 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 REFUSED = {
     "--split train": (2, '--split: expected one of validation, test, got "train"'),
     "--arms nobody,wait": (2, "arms: expected wait, random, heuristic"),
-    "--arms wiat": (2, 'got "wiat" (did you mean wait?)'),
-    "--arms schedule:none.json": (
-        2,
-        "policy_name: expected a readable file, got schedule:none.json",
-    ),
     "--arms wait,schedule:{run}/config.json": (
         2,
         "config.json: steps: expected a list, got nothing",
     ),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes: expected an integer in 1 .. 10000, got 0"),
-    "--episodes few": (2, "--episodes: expected an integer"),
-    "--seed -1": (2, "--seed: expected an integer"),
     "--json {run}/config.json": (2, "which exists"),
 }
 
@@ -252,11 +205,6 @@ def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
     assert main.main(["evaluate", str(place)]) == 4
     assert "policy.safetensors is missing" in capsys.readouterr().err
     assert main.main(["evaluate", str(tmp_path)]) == 2
-
-
-@pytest.mark.slow
-def test_players_keep_their_order_and_stand_once():
-    assert list(open_arms(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]
 
 
 @pytest.mark.slow

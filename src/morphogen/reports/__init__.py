@@ -5,7 +5,7 @@ For readers who ask "what happened in a run?".  Entry points:
     inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a
                    report
     report         the command `report`: one self-contained page
-    plots          the five pictures of the report, in the style of `canvas`
+    plots          the five pictures of the report
 
 A run is read back by `log.run_log`: config, manifest, tables and events, of logs of earlier
 versions too. A damaged or foreign file is a DataError that names the file and the line.

@@ -9,8 +9,8 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
   absolute here
 - `session`: `Session`, one run in this process from its first event to its last; `TrainResult`
 - `reporter`: the one tree transferred for the log, and the events of a round
-- `snapshot`: what a checkpoint holds; `checkpointer`: when it is saved; `checkpoint_files`,
-  `checkpoint_store`: files
+- `checkpoint`: `Checkpoint`, all that a resumed run needs; `checkpointer`: when it is saved;
+  `checkpoint_store`: its files
 - `resume`: `find_resume_point` decides which checkpoint is loaded, `check_compatible` which
   settings may differ, `describe_reproducibility` what is promised for the rest of the run,
   `branch_run` copies a run up to a checkpoint

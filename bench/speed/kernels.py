@@ -39,7 +39,7 @@ KERNELS = {  # operators that a kernel serves
     "blend": ("blend", "blend_and_pool"),
     "blend_and_pool": ("blend_and_pool",),
     "pool": ("blend_and_pool", "pool"),
-    "take": ("innermost", "take", "take_blocks"),
+    "take": ("take", "take_blocks"),
 }
 SETTINGS = {
     "digits_e8": ("digits", 8),

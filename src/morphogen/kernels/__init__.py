@@ -59,7 +59,6 @@ class Form(enum.Enum):
     KERNEL = "kernel"  # compiled C
     ORDERED = "ordered"  # torch, in an order that neither other networks nor threads change
     TORCH = "torch"  # torch as it is
-    INNERMOST = "innermost"  # of convolutions: torch, channels innermost
     MATRIX = "matrix"  # of convolutions: torch, a product of matrices of pixels and weights
 
 
@@ -92,7 +91,7 @@ def _conv_form(x: Tensor, weight: Tensor, served: bool) -> Form:
     # Grouped convolutions of a GPU are slow for many networks of few channels; unfolding is on a
     # CPU.
     product = inputs == x.shape[-1] and (kernel == 1 or x.is_cuda)
-    return Form.MATRIX if product else Form.INNERMOST
+    return Form.MATRIX if product else Form.TORCH
 
 
 def has_channel_kernel(channels: int) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.native import (
+    Function,
     call_kernel,
     make_contiguous,
     operator,
@@ -71,7 +72,7 @@ def _torch_attention(
     return out.transpose(1, 2).flatten(2)
 
 
-class _Attention(torch.autograd.Function):
+class _Attention(Function):
     """Mean values that tokens attend to, and the logarithms of the sums of their scores.
 
     qkv float32 [S, n, 3, heads, c]; reach of the S / R samples of every network -> [S, n, heads,
@@ -86,8 +87,7 @@ class _Attention(torch.autograd.Function):
     def setup_context(
         ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, Tensor]
     ) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
+        Function.setup_context(ctx, inputs, output)
         ctx.save_for_backward(inputs[0], *output, inputs[1])
 
     @staticmethod
@@ -123,26 +123,9 @@ def _shapes_backward(grad: Tensor, qkv: Tensor, *saved: Any) -> Tensor:
     return qkv.new_empty(qkv.shape)
 
 
-def _flops(qkv: Any, *_: Any, **__: Any) -> int:
-    return 2 * _products(qkv)
-
-
-def _flops_backward(grad: Any, qkv: Any, *_: Any, **__: Any) -> int:
-    return 5 * _products(qkv)
-
-
-def _products(qkv: Any) -> int:
-    """Operations of a product of every place with itself and those before it."""
-    samples, tokens, _, heads, size = qkv
-    return samples * heads * size * tokens * (tokens + 1)
-
-
-_attention = operator(
-    "attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes, _flops
-)
+_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes)
 _attention_backward = operator(
     "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
     _kernel_backward,
     _shapes_backward,
-    _flops_backward,
 )

@@ -6,6 +6,7 @@ before the channels; any axes may lie between them and the samples.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -182,10 +183,10 @@ def _torch_blend(
     """Return the blended features, and the tanh of the deltas that multiply."""
     tanh = None
     if ends:
-        spans = _spans(ends)
-        tanh = torch.tanh(_select_spans(deltas, spans))
-        products = tanh * take_rows(features, _multiplied_rows(seeds.rows, spans))
-        deltas = _replace_spans(deltas, spans, products)
+        parts = _split_spans(torch.cat(list(deltas), _ROWS), ends)
+        tanh = torch.tanh(torch.cat(parts[1::2], _ROWS))
+        products = tanh * take_rows(features, _multiplied_rows(seeds.rows, ends))
+        deltas = _replace_spans(parts, products)
     added = take_rows(torch.cat([*deltas, _zero_row(features)], _ROWS), seeds.source)
     factor = F.pad(seeds.factor, (0, 1)).index_select(-1, seeds.source)
     return torch.addcmul(features, added, _expand_rows(factor, features)), tanh
@@ -205,56 +206,32 @@ def _torch_gradients(grad: Tensor, saved: _Saved) -> tuple[Tensor, Tensor | None
     delta_grads = row_grads * _expand_rows(saved.factor, row_grads)
     if saved.features is None or saved.tanh is None:
         return grad, sums, delta_grads.split_with_sizes(saved.sizes, _ROWS)
-    spans = _spans(saved.ends)
-    products = _select_spans((delta_grads,), spans)
-    factors = take_rows(saved.features, _multiplied_rows(saved.rows, spans))
+    parts = _split_spans(delta_grads, saved.ends)
+    products = torch.cat(parts[1::2], _ROWS)
+    factors = take_rows(saved.features, _multiplied_rows(saved.rows, saved.ends))
     multiplied = torch.cat((products * saved.tanh, _zero_row(grad)), _ROWS)
     features = grad + take_rows(multiplied, saved.product_source)
     products = torch.ops.aten.tanh_backward(products * factors, saved.tanh)
-    delta_grads = torch.cat(_replace_spans((delta_grads,), spans, products), _ROWS)
+    delta_grads = torch.cat(_replace_spans(parts, products), _ROWS)
     return features, sums, delta_grads.split_with_sizes(saved.sizes, _ROWS)
 
 
-def _spans(ends: list[int]) -> Spans:
-    return tuple(zip(ends[::2], ends[1::2], strict=True))
+def _split_spans(x: Tensor, ends: list[int], axis: int = _ROWS) -> list[Tensor]:
+    """Split seeds into those that are added and, in every second part, those that multiply."""
+    cuts = pairwise([0, *ends, x.shape[axis]])
+    return list(x.split_with_sizes([last - first for first, last in cuts], axis))
 
 
-def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
-    """Select the seeds of some spans from consecutive blocks.  [..., n, C] each -> [..., M, C]."""
-    parts: list[Tensor] = []
-    first = 0
-    for block in blocks:
-        last = first + block.shape[_ROWS]
-        parts += [
-            block[..., start - first : end - first, :]
-            for start, end in spans
-            if first <= start < last
-        ]
-        first = last
-    return torch.cat(parts, _ROWS)
+def _replace_spans(parts: list[Tensor], values: Tensor) -> list[Tensor]:
+    """Return the parts with other values of the seeds that multiply.  values [..., M, C]."""
+    sizes = [part.shape[_ROWS] for part in parts[1::2]]
+    new = values.split_with_sizes(sizes, _ROWS)
+    return [part if n % 2 == 0 else new[n // 2] for n, part in enumerate(parts)]
 
 
-def _replace_spans(blocks: Sequence[Tensor], spans: Spans, values: Tensor) -> list[Tensor]:
-    """Replace the seeds of some spans in consecutive blocks.  values [..., M, C] -> parts that
-    together are N seeds.
-    """
-    new = iter(values.split_with_sizes([end - start for start, end in spans], _ROWS))
-    parts: list[Tensor] = []
-    first = 0
-    for block in blocks:
-        last = first + block.shape[_ROWS]
-        within = [(start - first, end - first) for start, end in spans if first <= start < last]
-        for (start, _), before in zip(within, [0, *[end for _, end in within]], strict=False):
-            parts += [block[..., before:start, :], next(new)]
-        parts.append(block[..., within[-1][1] if within else 0 :, :])
-        first = last
-    return parts
-
-
-def _multiplied_rows(rows: Tensor, spans: Spans) -> Tensor:
+def _multiplied_rows(rows: Tensor, ends: list[int]) -> Tensor:
     """Rows of the seeds that multiply.  int64 [M]."""
-    parts = [rows[start:end] for start, end in spans]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.cat(_split_spans(rows, ends, 0)[1::2])
 
 
 def _zero_row(like: Tensor) -> Tensor:
@@ -325,7 +302,7 @@ def _shapes(
     *_, ends, pooled = args
     lead = features.shape[:_ROWS]
     shared = features.shape[_ROWS:]
-    multiplied = sum(last - first for first, last in zip(ends[::2], ends[1::2], strict=True))
+    multiplied = sum(ends[1::2]) - sum(ends[::2])
     out = (lead[0], *(side // 2 for side in lead[1:]), *shared) if pooled else features.shape
     argmax = features.new_empty(out if pooled else 0, dtype=torch.uint8)
     return features.new_empty(out), features.new_empty(*lead, multiplied, shared[1]), argmax

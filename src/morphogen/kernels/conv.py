@@ -1,6 +1,5 @@
 """Convolutions of stacked networks that keep height and width."""
 
-import math
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, has_channel_kernel
 from morphogen.kernels.native import (
+    Function,
     call_kernel,
     make_evenly_strided,
     operator,
@@ -42,7 +42,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
         return _matrix_conv(x, weight)
     if form in (Form.KERNEL, Form.ORDERED):
         return apply_function(_Conv, x, weight, form)
-    return _torch_conv(x, weight, innermost=form is Form.INNERMOST)
+    return _torch_conv(x, weight)
 
 
 def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
     return apply_function(_RowsProduct, inputs, weight.flatten(2))
 
 
-class _RowsProduct(torch.autograd.Function):
+class _RowsProduct(Function):
     """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are
     contiguous.
     """
@@ -68,10 +68,6 @@ class _RowsProduct(torch.autograd.Function):
     def forward(x: Tensor, weight: Tensor) -> Tensor:
         out = torch.bmm(x.flatten(0, 2).transpose(0, 1), weight.transpose(1, 2))
         return out.transpose(0, 1).view(*x.shape[:4], -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -83,7 +79,7 @@ class _RowsProduct(torch.autograd.Function):
         return x_grad, torch.bmm(grad.transpose(1, 2), x.flatten(0, 2).transpose(0, 1))
 
 
-class _Conv(torch.autograd.Function):
+class _Conv(Function):
     """A convolution whose bits depend neither on R nor on the number of threads."""
 
     @staticmethod
@@ -91,16 +87,11 @@ class _Conv(torch.autograd.Function):
         return _conv(x, weight) if form is Form.KERNEL else _ordered_conv(x, weight)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Form], output: Tensor) -> None:
-        x, weight, form = inputs
-        ctx.form = form
-        ctx.save_for_backward(x, weight)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None]:
         x, weight = ctx.saved_tensors
         needs: bool = ctx.needs_input_grad[0]
-        gradients = _kernel_gradients if ctx.form is Form.KERNEL else _ordered_gradients
+        [form] = ctx.settings
+        gradients = _kernel_gradients if form is Form.KERNEL else _ordered_gradients
         x_grad, weight_grad = gradients(grads[0], x, weight, needs)
         return x_grad if needs else None, weight_grad, None
 
@@ -136,7 +127,7 @@ def _ordered_gradients(
         both = torch.cat((weight, weight))
         x_grad, weight_grad = _ordered_gradients(_repeat_row(grad), _repeat_row(x), both, needs)
         return x_grad[..., :1, :].contiguous() if needs else x_grad, weight_grad[:1]
-    images, flat = _to_torch(x, weight, innermost=True)
+    images, flat = _to_torch(x, weight)
     kernel = weight.shape[-1]
     sizes = (1, 1), (kernel // 2,) * 2, (1, 1), False, (0, 0), images.shape[1] // flat.shape[1]
     with one_thread(grad.device):
@@ -147,19 +138,20 @@ def _ordered_gradients(
     return x_grad, flat_grad.view(weight.shape)
 
 
-def _torch_conv(x: Tensor, weight: Tensor, *, innermost: bool = True) -> Tensor:
-    images, flat = _to_torch(x, weight, innermost=innermost)
+def _torch_conv(x: Tensor, weight: Tensor) -> Tensor:
+    images, flat = _to_torch(x, weight)
     groups = images.shape[1] // flat.shape[1]
     out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=groups)
     return to_activations(out, weight.shape[0])
 
 
-def _to_torch(x: Tensor, weight: Tensor, *, innermost: bool) -> tuple[Tensor, Tensor]:
+def _to_torch(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k,
     k].
     """
-    layout = torch.channels_last if innermost else torch.contiguous_format
-    return to_images(x).contiguous(memory_format=layout), weight.flatten(0, 1).contiguous()
+    return to_images(x).contiguous(memory_format=torch.channels_last), weight.flatten(
+        0, 1
+    ).contiguous()
 
 
 def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
@@ -216,19 +208,10 @@ def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tu
     return x.new_empty(x.shape if needs else 0), weight.new_empty(weight.shape)
 
 
-def _flops(x: Any, weight: Any, **_: Any) -> int:
-    return 2 * math.prod(x[:3]) * math.prod(weight)
-
-
-def _flops_backward(grad: Any, x: Any, weight: Any, needs_input_grad: bool, **_: Any) -> int:
-    return (1 + needs_input_grad) * _flops(x, weight)
-
-
-_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes, _flops)
+_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
 _conv_backward = operator(
     "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, "
     "Tensor)",
     _kernel_backward,
     _shapes_backward,
-    _flops_backward,
 )

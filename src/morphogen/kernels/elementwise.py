@@ -16,6 +16,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, one_thread
+from morphogen.kernels.native import Function
 
 _VECTORS = 32  # elements that torch takes together, at most
 _GRAIN = 2**15  # elements for each of which torch takes a thread
@@ -56,7 +57,7 @@ def _apply(
     return apply_function(_Elementwise, x, function, gradient)
 
 
-class _Elementwise(torch.autograd.Function):
+class _Elementwise(Function):
     """Activation and its gradient, both by vectors."""
 
     @staticmethod
@@ -66,10 +67,6 @@ class _Elementwise(torch.autograd.Function):
         return by_vectors(function, x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, _, ctx.gradient = inputs
-        ctx.save_for_backward(x)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return by_vectors(ctx.gradient, grads[0], *ctx.saved_tensors), None, None
+        _, gradient = ctx.settings
+        return by_vectors(gradient, grads[0], *ctx.saved_tensors), None, None

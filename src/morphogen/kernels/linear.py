@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.compat import apply_function
+from morphogen.kernels.native import Function
 from morphogen.kernels.sums import column_sums, spread
 
 
@@ -62,7 +63,7 @@ def place_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return apply_function(_Linear, x, weight, bias)
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(Function):
     """Linear layer whose gradients are added in an order that does not depend on other networks."""
 
     @staticmethod
@@ -70,14 +71,8 @@ class _Linear(torch.autograd.Function):
         return multiply_places(x, weight, bias)
 
     @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
-    ) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        x, weight, _ = ctx.saved_tensors
         grad = join_places(grads[0])
         needed: tuple[bool, ...] = ctx.needs_input_grad
         return (

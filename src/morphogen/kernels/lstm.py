@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from morphogen.compat import apply_function
+from morphogen.kernels.native import Function
 
 
 class CellStep(NamedTuple):
@@ -42,7 +43,7 @@ def lstm_unroll(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tens
     return apply_function(_Unroll, gates_in, keep, h, c, w_hh)[0]
 
 
-class _Unroll(torch.autograd.Function):
+class _Unroll(Function):
     """The memory of every row; for its gradient states before the rows, cells, activations of
     gates.
     """
@@ -59,13 +60,8 @@ class _Unroll(torch.autograd.Function):
         return tuple(torch.stack(column) for column in zip(*rows, strict=True))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(inputs[1], inputs[4], *output[1:])
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        keep, w_hh, h_before, c_before, c, gates = ctx.saved_tensors
+        _, keep, _, _, w_hh, h_before, c_before, c, gates = ctx.saved_tensors
         i, f, g, o = gates.chunk(4, dim=-1)
         bounded = torch.tanh(c)
         to_cell = o * (1 - bounded * bounded)  # of the gradient of h

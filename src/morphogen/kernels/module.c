@@ -52,7 +52,7 @@ static PyMethodDef methods[] = {
     METHOD(standardise), METHOD(standardise_backward),
     {"convolves", convolves, METH_NOARGS, NULL},
     METHOD(norm),  METHOD(norm_backward),  METHOD(pool),
-    METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(innermost),           METHOD(pool_backward),
+    METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(pool_backward),
     {NULL, NULL, 0, NULL},
 };
 

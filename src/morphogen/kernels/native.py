@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 
 def _load_extension() -> Any:
@@ -40,6 +39,22 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
+class Function(torch.autograd.Function):
+    """Function with its own gradient; results after the first serve the gradient alone."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save the tensors among the arguments, then the results after the first; `ctx.settings`
+        are the other arguments.
+        """
+        results = output[1:] if isinstance(output, tuple) else ()
+        tensors = [arg for arg in inputs if arg is None or isinstance(arg, Tensor)]
+        ctx.settings = [arg for arg in inputs if arg is not None and not isinstance(arg, Tensor)]
+        ctx.mark_non_differentiable(*results)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *results)
+
+
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums over features: their dtype, at least float32."""
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
@@ -49,13 +64,11 @@ def operator(
     schema: str,
     kernel: Callable[..., None],
     shapes: Callable[..., Any],
-    flops: Callable[..., int] | None = None,
 ) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
     Args: schema in torch's notation; shapes: function of the arguments that returns empty results;
-    kernel: fills these on a CPU, its first argument; flops: function of the shapes of the
-    arguments, for torch's counter.
+    kernel: fills these on a CPU, its first argument.
     """
 
     def run(*args: Any) -> Any:
@@ -66,10 +79,7 @@ def operator(
     name = _LIBRARY.define(schema).split("(")[0]
     _LIBRARY.impl(name, run, "CPU")
     torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
-    packet = getattr(torch.ops.morphogen, name)
-    if flops is not None:
-        register_flop_formula([packet])(flops)
-    registered = packet.default
+    registered = getattr(torch.ops.morphogen, name).default
     KERNELS[registered] = kernel, shapes
     return registered
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.linear import join_places, multiply_places
-from morphogen.kernels.native import call_kernel, operator
+from morphogen.kernels.native import Function, call_kernel, operator
 from morphogen.kernels.norm import EPS
 from morphogen.kernels.sums import column_sums
 
@@ -20,7 +20,7 @@ def standardise(x: Tensor) -> Tensor:
     return apply_function(_Standardise, x)[0]
 
 
-class _Standardise(torch.autograd.Function):
+class _Standardise(Function):
     """Standardised rows, their means and 1 / deviations."""
 
     @staticmethod
@@ -29,8 +29,7 @@ class _Standardise(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
+        Function.setup_context(ctx, inputs, output)
         ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
@@ -50,7 +49,7 @@ def normed_linear(
     return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
 
 
-class _NormedLinear(torch.autograd.Function):
+class _NormedLinear(Function):
     """Standardised places, in a product with weights times gains, plus the products of weights and
     shifts.
     """
@@ -66,14 +65,8 @@ class _NormedLinear(torch.autograd.Function):
         return out, standard, mean, inverse, scaled
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:4], *output[1:])
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
+        x, gain, shift, weight, _, standard, mean, inverse, scaled = ctx.saved_tensors
         grad = join_places(grads[0])
         inner = torch.bmm(grad, scaled).view(x.shape)
         product = torch.bmm(grad.transpose(1, 2), join_places(standard))

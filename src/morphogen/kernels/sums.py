@@ -11,7 +11,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import call_kernel, operator
+from morphogen.kernels.native import Function, call_kernel, operator
 
 
 def column_sums(x: Tensor) -> Tensor:
@@ -76,16 +76,12 @@ def scale_channels(x: Tensor, factor: Tensor) -> Tensor:
     return apply_function(_ScaleChannels, x, factor)
 
 
-class _ScaleChannels(torch.autograd.Function):
+class _ScaleChannels(Function):
     """Product of pixels and factors of their channels."""
 
     @staticmethod
     def forward(x: Tensor, factor: Tensor) -> Tensor:
         return x * factor.unsqueeze(-3).unsqueeze(-3)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -104,7 +100,7 @@ def spread(values: Tensor, samples: int) -> Tensor:
     return apply_function(_Spread, values, samples)
 
 
-class _Spread(torch.autograd.Function):
+class _Spread(Function):
     """Repetition whose gradient is added in an order that does not depend on the number of
     networks.
     """
@@ -112,10 +108,6 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(values: Tensor, samples: int) -> Tensor:
         return values.unsqueeze(1).expand(-1, samples, -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        """Save nothing."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -1,4 +1,4 @@
-/* Copies of activations: chosen rows, and images with channels innermost. */
+/* Copies of chosen rows of activations. */
 
 #include "kernels.h"
 
@@ -32,37 +32,5 @@ PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given
     }
     PyMem_Free(out);
     if (PyErr_Occurred()) return NULL;
-    Py_RETURN_NONE;
-}
-
-typedef struct {
-    Size sets, samples, channels, pixels;
-    const float *x;
-    float *out;
-} Turn;
-
-#define BAND 64 /* pixels transposed at a time */
-
-WIDE static void turn_sample(const Turn *k, Size b) {
-    const Size step = k->sets * k->channels;
-    for (Size first = 0; first < k->pixels; first += BAND) {
-        const Size last = first + BAND < k->pixels ? first + BAND : k->pixels;
-        for (Size e = 0; e < k->sets; e++)
-            for (Size c = 0; c < k->channels; c++) {
-                const float *restrict from = k->x + ((e * k->samples + b) * k->channels + c) * k->pixels;
-                float *restrict to = k->out + b * k->pixels * step + e * k->channels + c;
-                for (Size p = first; p < last; p++) to[p * step] = from[p];
-            }
-    }
-}
-
-PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given) {
-    Size n[6];
-    if (!morphogen_numbers(args, given, 6, n)) return NULL;
-    const Turn k = {n[0], n[1], n[2], n[3], (float *)n[4], (float *)n[5]};
-    Py_BEGIN_ALLOW_THREADS;
-#pragma omp parallel for schedule(static) if (k.sets * k.samples * k.channels * k.pixels > SMALL)
-    for (Size b = 0; b < k.samples; b++) turn_sample(&k, b);
-    Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

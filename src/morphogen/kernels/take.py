@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from morphogen.kernels import Form, form_of
@@ -12,7 +13,7 @@ from morphogen.kernels.native import block_args, call_kernel, operator
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Select rows in the given order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
     if form_of("take", x) is Form.KERNEL:
-        return _take(x, rows)
+        return _take_blocks(x, rows, rows.shape)[0]
     chosen = x.flatten(0, -3).index_select(1, rows)  # of three axes: far faster
     return chosen.view(*x.shape[:-2], -1, x.shape[-1])
 
@@ -46,9 +47,8 @@ def images_innermost(x: Tensor) -> Tensor:
         torch.Size([32, 8, 8, 1, 3])
     """
     x = x if x.dim() == 5 else x.unsqueeze(0)
-    if form_of("innermost", x) is Form.KERNEL:
-        return _channels_innermost(x)
-    return x.permute(1, 3, 4, 0, 2).contiguous()
+    # a copy has the strides by which torch chooses among its convolutions; a view may not
+    return x.permute(1, 3, 4, 0, 2).clone(memory_format=torch.contiguous_format)
 
 
 def _kernel(blocks: Sequence[Tensor], x: Tensor, rows: Tensor, *_: Any) -> None:
@@ -60,27 +60,6 @@ def _shapes(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return [x.new_empty(*x.shape[:-2], size, x.shape[-1]) for size in sizes]
 
 
-def _kernel_one(out: Tensor, x: Tensor, rows: Tensor) -> None:
-    _kernel((out,), x, rows)
-
-
-def _shapes_one(x: Tensor, rows: Tensor) -> Tensor:
-    return _shapes(x, rows, rows.shape)[0]
-
-
-def _kernel_innermost(out: Tensor, x: Tensor) -> None:
-    call_kernel("innermost", *x.shape[:3], x.shape[3:].numel(), x.contiguous(), out)
-
-
-def _shapes_innermost(x: Tensor) -> Tensor:
-    sets, samples, channels, height, width = x.shape
-    return x.new_empty(samples, height, width, sets, channels)
-
-
-_take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel_one, _shapes_one)
 _take_blocks = operator(
     "take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel, _shapes
-)
-_channels_innermost = operator(
-    "channels_innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost
 )

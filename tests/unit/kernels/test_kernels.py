@@ -3,6 +3,7 @@ networks.
 """
 
 import importlib
+from functools import partial
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from morphogen import kernels
 from morphogen.kernels import Form, form_of, native
 from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
+from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.standardise import standardise
-from morphogen.kernels.take import images_innermost, take_row_blocks, take_rows
+from morphogen.kernels.take import take_row_blocks, take_rows
 
 pytestmark = pytest.mark.skipif(
     not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels"
@@ -166,20 +168,6 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
 
 
-@given(
-    st.tuples(
-        st.integers(1, 4),
-        st.integers(1, 3),
-        st.integers(1, 4),
-        st.integers(1, 9),
-        st.integers(1, 9),
-    )
-)
-def test_channels_are_turned_innermost_bit_for_bit(shape):
-    x = normal(*shape)
-    assert torch.equal(images_innermost(x), x.permute(1, 3, 4, 0, 2))
-
-
 def on_threads(count, call):
     """Results of a call on a number of threads."""
     before = torch.get_num_threads()
@@ -192,8 +180,10 @@ def on_threads(count, call):
 
 def test_no_result_depends_on_the_number_of_threads():
     blending = scene((8, 16, 16, 9, 8), gated=True, multiplied=True, pooled=True)
-    one, two = (on_threads(count, lambda: results(*blending)) for count in (1, 2))
-    assert all(map(torch.equal, one, two))
+    convolution = stacked_conv, leaf(9, 16, 16, 9, 8), leaf(9, 8, 8, 3, 3, seed=1)
+    for call in (blending, convolution):
+        one, two = (on_threads(count, partial(results, *call)) for count in (1, 2))
+        assert all(map(torch.equal, one, two))
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -295,7 +285,7 @@ def test_a_broken_row_breaks_no_other():
     ("pool", (), "takes 7 numbers, was given 0"),
     ("norm", (0,), "takes 16 arguments, was given 1"),
     ("norm_backward", (0,), "takes 17 arguments, was given 1"),
-    ("innermost", (1, 2, 3, 4, 5, "x"), "int"),
+    ("pool", (1, 2, 3, 4, 5, 6, "x"), "int"),
 ])  # fmt: skip
 def test_wrong_arguments_of_a_kernel_are_refused(name, args, message):
     with pytest.raises(TypeError, match=message):
@@ -324,10 +314,8 @@ def test_declared_shapes_equal_the_results():
     cases = {
         "norm": norm_args,
         "norm_backward": (normal(*out.shape, seed=1), *norm_args[:6], stats, 0.0, True),
-        "take": (x, rows),
         "take_blocks": (x, rows, [1, 2]),
         "pool": (x,),
-        "channels_innermost": (x,),
     }
     for name, args in cases.items():
         op = getattr(torch.ops.morphogen, name).default

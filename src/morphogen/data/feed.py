@@ -5,7 +5,6 @@ envs.
 """
 
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -18,7 +17,7 @@ from torch.nn import functional
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec
-from morphogen.config.task import TaskSpec
+from morphogen.config.task import TASKS
 from morphogen.data.dataset import Dataset
 from morphogen.data.instance_process import find_process
 from morphogen.data.instances import draw_instances
@@ -63,50 +62,38 @@ class FeedPosition(NamedTuple):
     clock: Clock
 
 
-class Feed(ABC):
+class Feed:
     """Training batches drawn on the device; subclasses supply the images."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        task: TaskSpec,
-        spec: DataSpec,
-        *,
-        label_noise: bool = True,
-        show: Show | None = None,
-    ) -> None:
-        """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have
-        none.
-        """
-        self.spec = spec
-        self.label_noise = label_noise
-        self.show = show
-        self.shift = task.shift if spec.augment else 0
-        self.flip = task.flip and spec.augment
+    def __init__(self, dataset: Dataset, spec: RunSpec) -> None:
+        """Set up the draws of a resolved spec."""
+        task = TASKS[spec.task]
+        self.spec = spec.data
+        self.label_noise = spec.instance.label_noise[1] > 0
+        self.show: Show | None = find_process(spec).show
+        self.shift = task.shift if spec.data.augment else 0
+        self.flip = task.flip and spec.data.augment
         self.labels = dataset.labels
         self.preparation = dataset.preparation
 
-    @abstractmethod
-    def fetch(self) -> None:
-        """Make the images of the next minibatch ready for `batch`; the host reads no value."""
-
-    @abstractmethod
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the cropped samples of a minibatch, as stored [E, B, *shape].  Leaves of draws [E,
         B].
         """
+        raise NotImplementedError
 
-    @abstractmethod
+    def fetch(self) -> None:
+        """Make the images of the next minibatch ready for `batch`; the host reads no value."""
+
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return the integers that the host has to know before an epoch, int64 [E] each."""
+        return ()
 
-    @abstractmethod
     def seek(self, position: Sequence[int]) -> None:
         """Prepare the minibatches of the epoch at a position; they are requested in order, epoch
         after epoch.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Release prepared data; no minibatch is requested until the next seek."""
 
@@ -163,31 +150,10 @@ class Feed(ABC):
 class ResidentFeed(Feed):
     """Training batches from images on the device."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        task: TaskSpec,
-        spec: DataSpec,
-        *,
-        label_noise: bool = True,
-        show: Show | None = None,
-    ) -> None:
-        super().__init__(dataset, task, spec, label_noise=label_noise, show=show)
+    def __init__(self, dataset: Dataset, spec: RunSpec) -> None:
+        super().__init__(dataset, spec)
         self.inputs = as_resident(dataset.train.inputs)
         self.crops = crops(as_tensor(self.inputs), self.shift) if self.shift else None
-
-    def position(self, state: EnvState) -> tuple[Tensor, ...]:
-        """Return nothing: all images are on the device."""
-        return ()
-
-    def seek(self, position: Sequence[int]) -> None:
-        """Do nothing: all images are on the device."""
-
-    def close(self) -> None:
-        """Do nothing: an epoch holds no resources."""
-
-    def fetch(self) -> None:
-        """Do nothing: all images are on the device."""
 
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""
@@ -273,7 +239,6 @@ class StreamedFeed(Feed):
     def __init__(
         self,
         dataset: Dataset,
-        task: TaskSpec,
         spec: RunSpec,
         *,
         transfers: Transfers,
@@ -285,8 +250,7 @@ class StreamedFeed(Feed):
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks`
         for `purpose`.
         """
-        noise = spec.instance.label_noise[1] > 0
-        super().__init__(dataset, task, spec.data, label_noise=noise, show=find_process(spec).show)
+        super().__init__(dataset, spec)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images = as_stored(dataset.train.inputs)
         self._transfers = transfers

@@ -389,7 +389,6 @@ def open_environment(
     transfers = Transfers(setup.device, time.perf_counter) if transfers is None else transfers
     feed = setup.feed or StreamedFeed(
         setup.dataset,
-        setup.task,
         setup.spec,
         transfers=transfers,
         key=key,

@@ -237,8 +237,7 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         check_classes(spec, dataset.labels, min(low for low, _ in ranges))
     feed = None
     if dataset.placement == RESIDENT:
-        noisy = spec.instance.label_noise[1] > 0
-        feed = ResidentFeed(dataset, task, spec.data, label_noise=noisy, show=process.show)
+        feed = ResidentFeed(dataset, spec)
     return Setup(
         spec=spec,
         task=task,

@@ -2,7 +2,7 @@
 by row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -21,7 +21,10 @@ from morphogen.state.tree_ops import expand_mask
 
 ParamTree = dict[str, Tensor]
 Buffers = tuple[Tensor, ...]
+Moments = tuple[ParamTree, ParamTree]
 Aux = TypeVar("Aux")
+BETAS = (0.9, 0.999)  # of AdamW
+NO_DECAY: Mapping[str, float] = {}
 
 
 def grad_and_value(
@@ -119,27 +122,24 @@ def sgd(
 def adamw(
     params: ParamTree,
     grads: ParamTree,
-    m: ParamTree,
-    v: ParamTree,
+    moments: Moments,
     step: Tensor,
     *,
     lr: float | Tensor,
-    betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
-    weight_decay: float | dict[str, float] = 0.0,
-) -> tuple[ParamTree, ParamTree, ParamTree]:
+    weight_decay: Mapping[str, float] = NO_DECAY,
+) -> tuple[ParamTree, Moments]:
     """Take one step of Adam with decoupled weight decay.
 
     Args:
         params, grads: dicts of leaves of any shape and one dtype, with the same names.
-        m, v: running means of gradients and of their squares, like params; zeros before the first
-        step.
-        step: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis
-        have different counts.
-        weight_decay: one number, or one per leaf.
+        moments: running means of gradients, by 0.9, and of their squares, by 0.999, like params;
+        zeros before the first step.
+        step: number of this update, 1 for the first; 0-d.
+        weight_decay: by leaf; a leaf that is not named has none.
 
-    Returns: params, m, v after the step.
-    Equals `torch.optim.AdamW` (with decay 0: `torch.optim.Adam`).
+    Returns: params and moments after the step.
+    Equals `torch.optim.AdamW` (without decay: `torch.optim.Adam`).
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015; Loshchilov and Hutter,
     Decoupled Weight Decay Regularization, 2019.
 
@@ -148,27 +148,21 @@ def adamw(
         >>> import morphogen as mg
         >>> params, grads = {"w": torch.ones(3)}, {"w": torch.tensor([100.0, 0.1, 0.0])}
         >>> zeros = {"w": torch.zeros(3)}
-        >>> params, m, v = mg.hosts.adamw(params, grads, zeros, zeros, torch.tensor(1), lr=0.1)
+        >>> params, moments = mg.hosts.adamw(params, grads, (zeros, zeros), torch.tensor(1), lr=0.1)
         >>> params["w"]  # the first step has the length lr, whatever the gradient
         tensor([0.9000, 0.9000, 1.0000])
     """
-    decay = weight_decay if isinstance(weight_decay, dict) else dict.fromkeys(params, weight_decay)
     names = list(params)
-    p, g, old_m, old_v = ([tree[name] for name in names] for tree in (params, grads, m, v))
-    new_m = lerp_each(old_m, g, 1.0 - betas[0])
-    new_v = addcmul_each(mul_each(old_v, betas[1]), g, g, value=1.0 - betas[1])
-    first, second = (_for_leaves(1.0 - beta ** step.to(p[0].dtype), p) for beta in betas)
-    root = [x.sqrt() for x in second] if isinstance(second, list) else second.sqrt()
-    scale = add_each(div_each(sqrt_each(new_v), root), eps)
+    p, g, old_m, old_v = ([tree[name] for name in names] for tree in (params, grads, *moments))
+    first, second = (1.0 - beta ** step.to(p[0].dtype) for beta in BETAS)
+    new_m = lerp_each(old_m, g, 1.0 - BETAS[0])
+    new_v = addcmul_each(mul_each(old_v, BETAS[1]), g, g, value=1.0 - BETAS[1])
+    scale = add_each(div_each(sqrt_each(new_v), second.sqrt()), eps)
     move = div_each(mul_each(div_each(new_m, first), lr), scale)
     kept = [
-        leaf * (1.0 - lr * decay[name]) if decay[name] else leaf for name, leaf in params.items()
+        leaf * (1.0 - lr * weight_decay[name]) if weight_decay.get(name) else leaf
+        for name, leaf in params.items()
     ]
     new_p = sub_each(kept, move)
-    new = (dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v))
-    return next(new), next(new), next(new)
-
-
-def _for_leaves(number: Tensor, leaves: list[Tensor]) -> Tensor | list[Tensor]:
-    """Return a 0-d number as it is, and numbers [E] per leaf [E, ...], ready to broadcast."""
-    return [expand_mask(number, leaf) for leaf in leaves] if number.dim() else number
+    trees = [dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v)]
+    return trees[0], (trees[1], trees[2])

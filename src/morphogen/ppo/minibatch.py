@@ -24,7 +24,6 @@ from morphogen.ppo.minibatch_loss import minibatch_objective
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
 
-BETAS = (0.9, 0.999)
 EPS = 1e-5
 KL_STOP_FACTOR = 1.5  # times the target
 
@@ -238,8 +237,8 @@ def _adam_step(
     grads = split_leaves(choose(flat.isfinite(), flat, 0.0) * factor, grads)
     decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
     step = state.step + 1
-    net, m, v = adamw(
-        state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay
+    net, (m, v) = adamw(
+        state.net, grads, (state.m, state.v), step, lr=lr, eps=EPS, weight_decay=decay
     )
     return state._replace(net=net, m=m, v=v, step=step)
 

@@ -171,7 +171,7 @@ def test_a_step_of_ended_envs_reads_no_value():
     setup, state, action = env.setup, states[-1], acts[0]
     assert setup.feed is not None
     dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
-    feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
+    feed = ResidentFeed(dataset, setup.spec)
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
     after, _ = bare.advance(state.to(META), action.to(META), plan=env.plan(state, action))
     assert {name: leaf.shape for name, leaf in leaves(after).items()} == {

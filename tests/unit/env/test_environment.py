@@ -149,7 +149,7 @@ def test_a_step_with_its_plan_runs_without_any_number(history):
     env, states, acts, steps = history
     setup = env.setup
     dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
-    feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
+    feed = ResidentFeed(dataset, setup.spec)
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
     fresh, _ = bare.reset()
     assert {leaf.device for leaf in leaves(fresh).values()} == {META}

@@ -28,6 +28,7 @@ streamed data by one that
 fills a buffer when it is asked for.  Values, speed and the order of streams are not rehearsed.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -61,50 +62,13 @@ DEVICE = f"{NAME}:0"
 # additions, which it
 # replaces by slower ones. A sum along an axis (`cumsum`) is among them for floating-point numbers
 # only.
-NONDETERMINISTIC = {
-    *(
-        "index_add",
-        "index_add_",
-        "scatter_add",
-        "scatter_add_",
-        "scatter_reduce",
-        "scatter_reduce_",
-        "index_reduce",
-    ),
-    *("put_", "bincount", "histc", "kthvalue", "median", "nanmedian", "mode", "resize_", "cumsum"),
-    *(
-        "max_pool2d_with_indices_backward",
-        "max_pool3d_with_indices_backward",
-        "_adaptive_avg_pool2d_backward",
-    ),
-    *(
-        "_adaptive_avg_pool3d_backward",
-        "adaptive_max_pool2d_backward",
-        "adaptive_max_pool3d_backward",
-    ),
-    *(
-        "avg_pool3d_backward",
-        "fractional_max_pool2d_backward",
-        "fractional_max_pool3d_backward",
-        "max_unpool2d",
-    ),
-    *(
-        "max_unpool3d",
-        "nll_loss2d_forward",
-        "_ctc_loss",
-        "grid_sampler_2d_backward",
-        "grid_sampler_3d_backward",
-    ),
-    *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
-    *(
-        "replication_pad1d_backward",
-        "replication_pad2d_backward",
-        "replication_pad3d_backward",
-        "_embedding_bag",
-    ),
-    *("upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward"),
-    *("upsample_trilinear3d_backward", "upsample_nearest2d_backward"),
-}
+NONDETERMINISTIC = re.compile(
+    r"(index_add|index_reduce|scatter_add|scatter_reduce)_?|put_|bincount|histc|kthvalue|mode"
+    r"|(nan)?median|resize_|cumsum|nll_loss2d_forward|_ctc_loss|_embedding_bag|max_unpool[23]d"
+    r"|(max_pool[23]d_with_indices|avg_pool3d|grid_sampler_[23]d)_backward"
+    r"|(_adaptive_avg|adaptive_max|fractional_max)_pool[23]d_backward"
+    r"|(reflection_pad|replication_pad|upsample_)\w+_backward"
+)
 _COPIES = {"_to_copy", "copy_"}
 # Functions that open something: their copies to the device happen once per table, schedule,
 # environment or resumed run.
@@ -161,7 +125,9 @@ class _DeviceWatch(TorchDispatchMode):
         if kwargs.get("pin_memory"):
             self._pinned.add(out.untyped_storage()._cdata)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if name in NONDETERMINISTIC and (name != "cumsum" or tensors[0].is_floating_point()):
+        if NONDETERMINISTIC.fullmatch(name) and (
+            name != "cumsum" or tensors[0].is_floating_point()
+        ):
             self.add_fault(f"{name} varies from run to run")
         devices = {leaf.device.type for leaf in tensors}
         if name in _COPIES:
@@ -438,6 +404,5 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
     )
     batches = setup.feed
     if batches is not None:
-        options = {"label_noise": batches.label_noise, "show": batches.show}
-        batches = feed.ResidentFeed(dataset, setup.task, setup.spec.data, **options)
+        batches = feed.ResidentFeed(dataset, setup.spec)
     return replace(setup, dataset=dataset, feed=batches, device=device)

@@ -3,8 +3,7 @@
 Answers "what waits for the GPU?".  Entry points:
 
     transfers      `FENCES`, the table of all crossings with direction, frequency and reason;
-                   `Transfers` executes and counts them; `expected_ledger` computes the counts of a
-                   run from the table
+                   `Transfers` executes and counts them
     profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER`
                    measures nothing
     determinism    settings of torch for a CUDA device that repeats its results

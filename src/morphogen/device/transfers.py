@@ -7,7 +7,7 @@ CPU has the same code path and ledger with plain buffers.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -48,32 +48,7 @@ FENCES: dict[str, Fence] = {
 }
 
 
-def expected_ledger(
-    *,
-    rounds: int,
-    epochs: int,
-    streamed: int = 0,
-    evaluated_epochs: int = 0,
-    evaluations: int = 0,
-    saves: int = 0,
-) -> dict:
-    """Compute the ledger of a run from the table: name -> transfers.  Independent of envs and
-    slots.
-
-    `streamed`: minibatches per epoch of streamed data, 0 for resident data.
-    """
-    return {
-        "plan": rounds * epochs + evaluated_epochs,
-        "record": rounds * epochs,
-        "update": rounds,
-        "batch": (rounds * epochs + evaluated_epochs) * streamed,
-        "checkpoint": saves,
-        "result": evaluations,
-        "actions": 0,
-        "arrays": 0,
-    }
-
-
+HOST_KINDS = ("cpu", "meta")  # devices without streams
 NO_DTYPES: Mapping[str, torch.dtype] = {}
 
 
@@ -142,9 +117,26 @@ def flatten_names(tree: TensorDictBase | Mapping[str, Tensor]) -> Mapping[str, T
     }
 
 
+class _InOrder:
+    """Streams and events of a CPU, where everything is complete at once."""
+
+    def _itself(self, *_: Any) -> "_InOrder":
+        return self
+
+    Event = Stream = current_stream = _itself
+    record = wait_event = synchronize = _itself
+
+    def stream(self, _: Any) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
+
+
+_IN_ORDER = _InOrder()
+
+
 def _accelerator(device: torch.device) -> Any:
-    """Return the module of streams and events of a device, such as `torch.cuda`; None for a CPU."""
-    return None if device.type in ("cpu", "meta") else torch.get_device_module(device)
+    """Return the module of streams and events of a device, such as `torch.cuda`."""
+    return _IN_ORDER if device.type in HOST_KINDS else torch.get_device_module(device)
 
 
 class StagingBuffer:
@@ -155,14 +147,13 @@ class StagingBuffer:
     """
 
     def __init__(self, layout: BufferLayout, device: torch.device) -> None:
-        accelerator = _accelerator(device)
         self.device_bytes = torch.empty(layout.size, dtype=torch.uint8, device=device)
+        pinned = device.type not in HOST_KINDS
         self.host_bytes = torch.empty(
-            layout.size, dtype=torch.uint8, pin_memory=accelerator is not None, device="cpu"
+            layout.size, dtype=torch.uint8, pin_memory=pinned, device="cpu"
         )
-        self.ready_event, self.done_event = (
-            accelerator.Event() if accelerator else None for _ in range(2)
-        )
+        self.ready_event = _accelerator(device).Event()
+        self.done_event = _accelerator(device).Event()
         self.layout = layout
 
 
@@ -179,9 +170,8 @@ class Transfers:
             tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]
         ] = {}
         self._accelerator = _accelerator(device)
-        self._download_stream, self._upload_stream = (
-            self._accelerator.Stream(device) if self._accelerator else None for _ in range(2)
-        )
+        self._download_stream = self._accelerator.Stream(device)
+        self._upload_stream = self._accelerator.Stream(device)
 
     @property
     def total_wait_s(self) -> float:
@@ -205,29 +195,20 @@ class Transfers:
         self.ledger[name] += 1
         leaves = flatten_names(tree)
         buffer = self._buffer(name, BufferLayout.of(leaves, stored), slot)
-        if buffer.done_event is not None and self._download_stream is not None:
-            # the slot may be in transfer
-            self._accelerator.current_stream(self.device).wait_event(buffer.done_event)
+        stream = self._accelerator.current_stream(self.device)
+        stream.wait_event(buffer.done_event)  # the slot may be in transfer
         buffer.layout.pack(leaves, buffer.device_bytes)
-        if buffer.ready_event is not None:
-            buffer.ready_event.record(self._accelerator.current_stream(self.device))
-        with (
-            self._accelerator.stream(self._download_stream)
-            if self._download_stream is not None
-            else nullcontext()
-        ):
-            if self._download_stream is not None and buffer.ready_event is not None:
-                self._download_stream.wait_event(buffer.ready_event)
+        buffer.ready_event.record(stream)
+        with self._accelerator.stream(self._download_stream):
+            self._download_stream.wait_event(buffer.ready_event)
             buffer.host_bytes.copy_(buffer.device_bytes, non_blocking=True)
-            if buffer.done_event is not None:
-                buffer.done_event.record(self._download_stream)
+            buffer.done_event.record(self._download_stream)
 
     def receive(self, name: str, slot: int = 0) -> dict[str, np.ndarray]:
         """Return the last tree sent in this slot, as arrays on the host; waits for the copy."""
         buffer = self._buffers[name, slot]
         started = self._clock()
-        if buffer.done_event is not None:
-            buffer.done_event.synchronize()
+        buffer.done_event.synchronize()
         self.wait_s[name] += self._clock() - started
         return buffer.layout.unpack(buffer.host_bytes)
 
@@ -257,17 +238,11 @@ class Transfers:
         """Fill a buffer that the device has read, and start the copy; for a thread that may
         wait.
         """
-        if buffer.done_event is not None:
-            buffer.done_event.synchronize()
+        buffer.done_event.synchronize()
         write(buffer.host_bytes)
-        with (
-            self._accelerator.stream(self._upload_stream)
-            if self._upload_stream is not None
-            else nullcontext()
-        ):
+        with self._accelerator.stream(self._upload_stream):
             buffer.device_bytes.copy_(buffer.host_bytes, non_blocking=True)
-            if buffer.ready_event is not None:
-                buffer.ready_event.record(self._upload_stream)
+            buffer.ready_event.record(self._upload_stream)
 
     @contextmanager
     def receive_batch(self, next_buffer: Callable[[], StagingBuffer]) -> Iterator[StagingBuffer]:
@@ -278,15 +253,13 @@ class Transfers:
         buffer = next_buffer()
         self.wait_s["batch"] += self._clock() - started
         self.ledger["batch"] += 1
-        if buffer.ready_event is not None:
-            self._accelerator.current_stream(self.device).wait_event(buffer.ready_event)
+        self._accelerator.current_stream(self.device).wait_event(buffer.ready_event)
         yield buffer
         self._record_done(buffer)
 
     def _record_done(self, buffer: StagingBuffer) -> None:
         """Record that the device has read the buffer at this point."""
-        if buffer.done_event is not None:
-            buffer.done_event.record(self._accelerator.current_stream(self.device))
+        buffer.done_event.record(self._accelerator.current_stream(self.device))
 
     def fetch_state(self, tree: TensorDictBase) -> TensorDictBase:
         """Return a state on the host, which may share memory, for a checkpoint; waits."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ledgers import expected_ledger
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
@@ -21,7 +22,7 @@ from morphogen.config.action_schedule import (
     parse_schedule,
 )
 from morphogen.config.groups import LifecycleSpec
-from morphogen.device.transfers import Transfers, expected_ledger
+from morphogen.device.transfers import Transfers
 from morphogen.env.action_control import build_control, load_schedule
 from morphogen.env.policies import Arm
 from morphogen.env.setup import build_setup

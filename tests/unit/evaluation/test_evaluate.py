@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ledgers import expected_ledger
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 import morphogen as mg
@@ -22,7 +23,7 @@ from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
-from morphogen.device.transfers import Transfers, expected_ledger
+from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import fetch_traces, run_episodes
 from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
@@ -113,9 +114,7 @@ def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
 @pytest.mark.slow
 def test_an_evaluation_is_one_crossing_whatever_it_plays():
     _, fences = played(tiny_setup(), "random", 7)
-    assert fences.ledger == expected_ledger(
-        rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1
-    )
+    assert fences.ledger == expected_ledger(rounds=0, epochs=0, evaluated_epochs=2 * 6, result=1)
 
 
 @pytest.mark.slow

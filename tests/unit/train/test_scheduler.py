@@ -9,6 +9,7 @@ import torch
 from support.extras import rows_of_extra
 from support.faulty_sinks import all_events
 from support.launch_count import CountLaunches
+from support.ledgers import expected_ledger
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
@@ -16,7 +17,6 @@ from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.device.transfers import expected_ledger
 from morphogen.env.episodes import first_carry
 from morphogen.env.setup import build_setup
 from morphogen.log.kinds.epoch import EpisodeCompleted
@@ -88,7 +88,7 @@ def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, stream
         on_round=lambda _, scheduler: seen.append(scheduler.transfers),
     )
     # the state at the end, and the policy
-    more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 2}
+    more = {"evaluated_epochs": 4 * 6, "result": 4, "checkpoint": 2}
     assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
 
 

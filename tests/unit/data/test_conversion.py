@@ -9,11 +9,8 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
     Dataset,
     IterableDataset,
-    Subset,
     TensorDataset,
 )
 
@@ -53,20 +50,12 @@ def read_only(values):
 
 INPUTS = {
     "negative strides": (FLOATS[:, :, ::-1, ::-1], FLOATS[:, :, ::-1, ::-1]),
-    "columns first": (np.asfortranarray(FLOATS), FLOATS),
     "big-endian": (FLOATS.astype(">f4"), FLOATS),
     "read-only bytes": (read_only(BYTES), BYTES),
-    "read-only floats": (read_only(FLOATS), FLOATS),
-    "broadcast": (
-        np.broadcast_to(FLOATS[:1], FLOATS.shape),
-        np.broadcast_to(FLOATS[:1], FLOATS.shape),
-    ),
-    "longdouble": (FLOATS.astype(np.longdouble), FLOATS),
     "float64": (FLOATS.astype(np.float64), FLOATS),
     "a masked array without a masked value": (np.ma.masked_array(FLOATS, mask=False), FLOATS),
     "an object with __array__": (Wrapped(FLOATS), FLOATS),
     "a tensor that needs a gradient": (torch.tensor(FLOATS).requires_grad_(), FLOATS),
-    "a parameter": (torch.nn.Parameter(torch.tensor(FLOATS)), FLOATS),
     "a negated view": (
         torch.view_as_complex(torch.tensor(FLOATS).unflatten(-1, (4, 2))).conj().imag,
         -FLOATS[..., 1::2],
@@ -97,14 +86,8 @@ NO_NUMBERS = "expected uint8 or a floating-point type, got"
 SPARSE = torch.tensor(FLOATS).to_sparse()
 FORMS = {
     f"{NO_NUMBERS} complex64: convert": FLOATS.astype(np.complex64),
-    f"{NO_NUMBERS} bool: convert": BYTES > 3,
     f"{NO_NUMBERS} uint16: convert": BYTES.astype(np.uint16),
-    f"{NO_NUMBERS} uint32: convert": torch.tensor(BYTES.astype(np.uint32)),
-    f"{NO_NUMBERS} uint64: convert": BYTES.astype(np.uint64),
     f"{NO_NUMBERS} object: convert": FLOATS.astype(object),
-    f"{NO_NUMBERS} text: convert": FLOATS.astype(str),
-    rf"{NO_NUMBERS} datetime64\[s\]: convert": BYTES.astype("M8[s]"),
-    f"{NO_NUMBERS} void32: convert": np.zeros((COUNT, 4), dtype=[("a", "f4")]),
     r"expected \[N, ...\], got shape \[\]": np.float32(3),
     r"expected \[N, ...\], got shape \[60\]: with one number per sample, give "
     r"inputs.reshape": np.zeros(COUNT),
@@ -124,12 +107,10 @@ FORMS = {
     ],
     "sample 1: expected an array, .* got NoneType: .* leave it out": [FLOATS[0], None],
     "expected an array, .* got dict": {"x": FLOATS},
-    "expected an array, .* got generator": (each for each in FLOATS),
     r"use .get\(\): give a dense array": Wrapped(
         TypeError("Implicit conversion is not allowed; use .get()")
     ),
     "to_dense.* give a dense array": SPARSE,
-    "meta tensor.* give a dense array": torch.zeros(3, 4, device="meta"),
 }
 
 
@@ -141,11 +122,8 @@ def test_other_inputs_are_refused_in_one_line(said):
 
 
 INTEGERS = {
-    "reversed": (LABELS[::-1], LABELS[::-1]),
-    "big-endian": (LABELS.astype(">i4"), LABELS),
     "uint64": (LABELS.astype(np.uint64), LABELS),
     "a tensor of uint16": (torch.tensor(LABELS.astype(np.uint16)), LABELS),
-    "numbers of NumPy": (list(LABELS), LABELS),
     "scalar tensors": ([torch.tensor(int(each)) for each in LABELS], LABELS),
     "a range": (range(COUNT), np.arange(COUNT)),
 }
@@ -163,9 +141,6 @@ NO_LABELS = {
     rf"{ONE_NUMBER} \[60, 10\]: give labels.argmax\(1\)": np.eye(10)[LABELS],
     rf"{ONE_NUMBER} \[\]": np.int64(3),
     f"got -1 in sample 3: leave such samples out, or {NUMBERING}": changed(LABELS, 3, -1),
-    f"got 18446744073709551615 in sample 3{NUMBERING}": changed(
-        LABELS.astype(np.uint64), 3, 2**64 - 1
-    ),
     f"expected class numbers from 0 on, got 1 .. 5{NUMBERING}": np.arange(COUNT) % 5 + 1,
     f"expected integers, got object, {2**70} in sample 0": [2**70] * COUNT,
     "expected integers, got float64, 0.0 in sample 0: convert them": LABELS.astype(float),
@@ -173,12 +148,7 @@ NO_LABELS = {
     "expected integers, got float64, nan in sample 3: .* samples without a label": changed(
         LABELS.astype(float), 3, np.nan
     ),
-    "expected integers, got bool, False in sample 0: convert them": LABELS > 4,
-    f"expected integers, got text, '0' in sample 0{NUMBERING}": LABELS.astype(str),
     f"expected integers, got text, 'cat' in sample 0{NUMBERING}": ["cat"] * COUNT,
-    f"expected integers, got object, 0 in sample 0{NUMBERING}": LABELS.astype(object),
-    "sample 5: expected .* got NoneType": [None if each == 5 else each for each in LABELS.tolist()],
-    f"expected integers, got complex128, 0j in sample 0{NUMBERING}": LABELS * 1j,
 }
 
 
@@ -225,10 +195,7 @@ NO_PAIR = r"expected a pair \(input, label\) per sample, got"
 DATASETS = {
     "expected a data set with a length and samples by number, got Stream: .* list of "
     "pairs": Stream(),
-    "expected a data set .* got DataLoader": DataLoader(PAIRS),
-    "expected a data set .* got NoneType": None,
     "expected a data set with a length, got no length": Items(broken, TypeError("no length")),
-    "inputs: .* there are no samples": Items(broken, 0),
     r"expected 60 samples, as its length says, got OSError in sample 7 \(broken JPEG\): "
     r"leave": Items(broken),
     "expected 70 samples, .* got IndexError in sample 60 .* correct the length": Items(
@@ -237,20 +204,7 @@ DATASETS = {
     f"{NO_PAIR} dict in sample 0: give pairs, as in": Items(
         lambda i: {"image": FLOATS[i], "label": i % 10}
     ),
-    f"{NO_PAIR} 1 values in sample 0: give pairs": TensorDataset(torch.tensor(FLOATS)),
     f"{NO_PAIR} 3 values in sample 0: give pairs": Items(lambda i: (FLOATS[i], i % 10, i)),
-    f"{NO_PAIR} Tensor in sample 0: give pairs": torch.tensor(FLOATS),
-    "labels: expected integers, got float64, 0.1 in sample 1": Items(
-        lambda i: (FLOATS[i], i % 10 / 10)
-    ),
-    "labels: expected integers, got float32, .* in sample 0": Items(
-        lambda i: (FLOATS[i], torch.tensor(2.7))
-    ),
-    r"labels: expected one number .*give labels.argmax\(1\)": Items(
-        lambda i: (FLOATS[i], torch.eye(10)[i % 10])
-    ),
-    "labels: expected integers, got text, 'cat'": Items(lambda i: (FLOATS[i], "cat")),
-    "inputs: sample 0: .* meta tensor": Items(lambda i: (torch.zeros(3, device="meta"), i % 10)),
 }
 
 
@@ -259,16 +213,3 @@ def test_torch_data_sets_of_other_items_are_refused_in_one_line(said):
     with pytest.raises(DataError, match=f"^mine: {said}") as caught:
         mg.from_torch("mine", DATASETS[said])
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_torch_data_sets_in_parts_and_lists_of_pairs_are_taken():
-    pairs = [(image, int(label)) for image, label in zip(FLOATS, LABELS, strict=True)]
-    for dataset in (
-        Subset(PAIRS, range(COUNT)),
-        ConcatDataset([Subset(PAIRS, range(20)), Subset(PAIRS, range(20, COUNT))]),
-        pairs,
-    ):
-        assert torch.equal(
-            mg.from_torch("mine", dataset).splits.train.inputs,
-            mg.from_torch("mine", PAIRS).splits.train.inputs,
-        )

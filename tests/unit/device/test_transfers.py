@@ -3,15 +3,12 @@
 import time
 
 import numpy as np
-import pytest
 import torch
 from tensordict import TensorDict
 
 from morphogen.device.transfers import (
-    FENCES,
     BufferLayout,
     Transfers,
-    expected_ledger,
     flatten_names,
 )
 
@@ -78,14 +75,3 @@ def test_the_host_stands_still_only_in_fences_that_wait():
     fences.read("update", tree())
     fences.read_counts(torch.tensor([1]))
     assert fences.total_wait_s == 2
-
-
-def test_a_crossing_that_no_row_declares_is_refused():
-    with pytest.raises(KeyError):
-        Transfers(CPU, time.perf_counter).send("metrics", tree())
-
-
-def test_the_table_names_every_fence_that_the_ledger_promises():
-    assert expected_ledger(rounds=1, epochs=1).keys() == FENCES.keys()
-    assert {fence.waits for fence in FENCES.values()} == {True, False}
-    assert all(fence.reason and fence.per for fence in FENCES.values())

@@ -102,7 +102,7 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
 def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(
     blueprint, algorithm, training
 ):
-    for channels in (4, 6, 8, 12, 16, 32, 64, 128):
+    for channels in (4, 6, 16, 64):
         params, gate = newborn(blueprint, channels)
         h, out_grad = (
             small_states.normal(4, 5, 5, 1, channels),
@@ -142,17 +142,3 @@ def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     openness = gate_openness(gate_layout(8).split(gate), small_states.normal(6, 50, 8))
     assert 0.8 < float(openness.mean()) < 0.95
     assert ((openness > 0) & (openness < 1)).all()
-
-
-def test_a_newborn_row_holds_its_leaves_and_zeros():
-    params, _ = newborn(Blueprint.CONV_LIGHT, 4)
-    leaves = layout(Blueprint.CONV_LIGHT, 4).split(params)
-    assert leaves["conv"].abs().max() < 1 / 6
-    assert leaves["conv"].abs().min() > 0
-    assert not leaves["bias"].any()
-    assert not leaves["scale"].any()
-    size = max(cnn_param_count(b, 4) for b in CNN_BLUEPRINTS) + gate_param_count(4)
-    row = init_seed_params(
-        torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), 0, net=net_of(4)
-    )
-    assert not row[:, 152 : size - gate_param_count(4)].any()

@@ -169,15 +169,6 @@ def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
         chunk=30,
     )
     assert measured.accuracy[:, 0].tolist() == measured.accuracy[:, 1].tolist()
-    again = validate(
-        state,
-        split,
-        *small_states.every(state, net),
-        small_states.plan(state, net),
-        net=net,
-        chunk=30,
-    )
-    assert torch.equal(measured.accuracy, again.accuracy)
 
 
 @given(st.sampled_from(range(1, 10)), st.sampled_from(range(1, 8)), st.sampled_from(range(1, 4)))

@@ -92,26 +92,6 @@ def test_the_tree_has_one_row_per_distinct_prefix(own):
         assert plan.rows[level - 1] == len(prefixes)
 
 
-@given(slots())
-def test_sharing_prefixes_never_costs_more_than_stacking_coalitions(own):
-    _, evaluated = small_states.every(_state(own), NET)
-    plan = small_states.plan(_state(own), NET)
-    assert plan.rows[-1] == int(evaluated.sum())
-    assert list(plan.rows) == sorted(plan.rows)
-    assert all(
-        slot_plan.size <= rows
-        for slot_plan, rows in zip((plan.evaluate[s] for s in (0, 2, 1)), plan.rows, strict=True)
-    )
-
-
-def test_an_env_without_seeds_is_in_no_group_and_has_one_row():
-    state = small_states.fresh(NET, 4)
-    plan = small_states.plan(state, NET)
-    assert all(slot_plan == plans.SlotPlan((), 0) for slot_plan in (*plan.train, *plan.evaluate))
-    assert plan.rows == (4, 4, 4)
-    assert plan.births == (0, 0, 0)
-
-
 def test_a_plan_is_read_back_from_one_buffer_of_small_integers():
     state = small_states.mixed(NET, 9)
     coalition, evaluated = small_states.every(state, NET)
@@ -126,17 +106,6 @@ def test_a_plan_is_read_back_from_one_buffer_of_small_integers():
     assert all(
         group.blueprint in Blueprint for slot_plan in plan.train for group in slot_plan.groups
     )
-
-
-def test_the_buffer_does_not_grow_with_envs():
-    sizes = set()
-    for envs in (1, 3, 17):
-        state = small_states.mixed(NET, envs)
-        born = torch.zeros_like(state.slots.stage, dtype=torch.bool)
-        sizes.add(
-            plans.plan_counts(state.slots, *small_states.every(state, NET), born, net=NET).shape
-        )
-    assert len(sizes) == 1
 
 
 def test_slots_are_in_slot_order_and_executed_in_host_order():

@@ -5,6 +5,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+from support.ledgers import expected_ledger
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
@@ -12,7 +13,6 @@ from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.device.transfers import expected_ledger
 from morphogen.env.setup import Setup
 from morphogen.evaluation.play import play_arm
 from morphogen.train.checkpoint import capture, restore
@@ -66,8 +66,8 @@ def expected_counts(spec: RunSpec) -> Counter[str]:
             rounds=1,
             epochs=EPOCHS,
             evaluated_epochs=EPOCHS,
-            evaluations=1,
-            saves=1,
+            result=1,
+            checkpoint=1,
             streamed=streamed,
         )
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +15,10 @@ from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
 from morphogen.data.preparation import Preparation
 from morphogen.data.splits import (
+    DerivedInputs,
     Samples,
     Splits,
     StoredSplits,
-    as_resident,
     fingerprint,
     move_labels,
 )
@@ -155,11 +156,8 @@ def _class_sizes(labels: Tensor) -> tuple[int, ...]:
 
 def _build_split(samples: Samples, preparation: Preparation) -> LabelledInputs:
     device = samples.labels.device
-    stored = as_resident(samples.inputs)
-    everything = (
-        stored
-        if isinstance(stored, Tensor)
-        else stored[torch.arange(stored.shape[0], device=device)]
-    )
-    inputs, labels = preparation.prepare(everything, samples.labels)
+    stored: Any = samples.inputs
+    if isinstance(stored, DerivedInputs):
+        stored = stored[torch.arange(len(samples), device=device)]
+    inputs, labels = preparation.prepare(stored, samples.labels)
     return LabelledInputs(inputs=inputs, labels=labels, batch_size=[], device=device)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from morphogen.config.task import TASKS
 from morphogen.data.dataset import Dataset
 from morphogen.data.instance_process import find_process
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import DerivedInputs, StoredInputs, as_resident, as_stored, as_tensor
+from morphogen.data.splits import DerivedInputs, StoredInputs, as_stored
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.kernels import one_thread
 from morphogen.state import rng
@@ -152,8 +152,8 @@ class ResidentFeed(Feed):
 
     def __init__(self, dataset: Dataset, spec: RunSpec) -> None:
         super().__init__(dataset, spec)
-        self.inputs = as_resident(dataset.train.inputs)
-        self.crops = crops(as_tensor(self.inputs), self.shift) if self.shift else None
+        self.inputs: Any = dataset.train.inputs  # in memory: no `StoredInputs`
+        self.crops = crops(self.inputs, self.shift) if self.shift else None
 
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""

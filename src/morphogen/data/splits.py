@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -142,24 +142,6 @@ def as_stored(inputs: Inputs) -> StoredInputs | DerivedInputs:
     )
 
 
-def as_tensor(inputs: Inputs) -> Tensor:
-    """Return inputs in memory as they are.  Raises: TypeError for inputs that are read on
-    demand.
-    """
-    if not isinstance(inputs, Tensor):
-        raise TypeError(
-            f"inputs: expected a tensor, got {type(inputs).__name__}, which is read on demand"
-        )
-    return inputs
-
-
-def as_resident(inputs: Inputs) -> Tensor | DerivedInputs:
-    """Return inputs that indexing reads as they are.  Raises: TypeError for `StoredInputs`, which
-    `to` reads.
-    """
-    return inputs if isinstance(inputs, DerivedInputs) else as_tensor(inputs)
-
-
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Samples:
@@ -280,7 +262,8 @@ class Splits(StoredSplits):
         """
         if task.mean is not None and task.std is not None:
             return Normalisation(task.scale, task.mean, task.std, len(self.train.inputs.shape) - 1)
-        return fit_normalisation(task, as_tensor(self.train.inputs.to("cpu")))
+        inputs: Any = self.train.inputs.to("cpu")  # a tensor now
+        return fit_normalisation(task, inputs)
 
 
 def _check_samples(samples: object, host: Host, split: str) -> None:

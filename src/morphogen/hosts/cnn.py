@@ -20,25 +20,6 @@ from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table
 
 
-def host_layout(host: CnnSpec) -> ParamLayout:
-    """Return the leaves of one host in storage order."""
-    leaves: list[ParamLeaf] = []
-    before = host.channels_in
-    for i, channels in enumerate(host.channels):
-        shape = (channels, before, host.kernel, host.kernel)
-        leaves += [
-            fan_in_leaf(f"block{i}.conv", shape, before * host.kernel**2),
-            ParamLeaf(f"block{i}.gain", (channels,), fill=1.0),
-            ParamLeaf(f"block{i}.bias", (channels,)),
-        ]
-        before = channels
-    leaves += [
-        fan_in_leaf("head.weight", (host.classes, before), before),
-        fan_in_leaf("head.bias", (host.classes,), before),
-    ]
-    return ParamLayout(tuple(leaves))
-
-
 class InstanceMasks(NamedTuple):
     """Masks by which instances restrict hosts: channels and kernel taps in use.  Rows = envs."""
 
@@ -47,55 +28,6 @@ class InstanceMasks(NamedTuple):
     taps: tuple[Tensor, ...]
     # [R, groups], 1 / (unmasked elements of a sample and group), 0 for 0
     inverse_count: tuple[Tensor, ...]
-
-
-def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMasks:
-    """Build the masks of every env, in the dtype of `like`; the counts, which are statistics, at
-    least in float32.
-    """
-    masks = []
-    inverse_counts = []
-    size = host.size
-    wide = statistics_dtype(like.dtype)
-    for i, channels in enumerate(host.channels):
-        mask = torch.arange(channels, device=like.device) < used_channels(
-            instance.width, channels
-        ).unsqueeze(-1)
-        masks.append(mask.to(like.dtype))
-        count = (
-            torch.unflatten(masks[-1], -1, (norm_groups(channels), -1)).sum(-1, dtype=wide)
-            * size**2
-        )
-        inverse_counts.append(choose(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
-        size //= 2 if i < host.pools else 1
-    distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()
-    in_reach = torch.maximum(distance.unsqueeze(-1), distance) <= instance.reach[:, None, None]
-    reach = in_reach.to(like.dtype)[:, None, None]
-    taps = tuple(mask[..., None, None, None] * reach for mask in masks)
-    return InstanceMasks(tuple(masks), taps, tuple(inverse_counts))
-
-
-def block(i: int, x: Tensor, rows: HostRows, host: CnnSpec) -> Tensor:
-    """Convolution, normalisation, ReLU and width mask of block i.
-
-    Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] shared by all rows -> [B, H, W, R, C_i].
-    """
-    mask = rows.pick(rows.masks.channels[i])
-    weight, gain, bias = (
-        rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias")
-    )
-    # Parameters are masked instead of activations: equal zeros, also in gradients, on far smaller
-    # tensors.
-    weight = weight * rows.pick(rows.masks.taps[i])
-    gain = gain * mask
-    bias = bias * mask
-    z = stacked_conv(x, weight)
-    if host.norm == "batch":
-        return batch_norm(z, gain, bias, floor=0.0)
-    inverse_count = rows.pick(rows.masks.inverse_count[i])
-    return masked_group_norm(
-        z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +40,48 @@ class CnnNetworks:
 
     def layout(self) -> ParamLayout:
         """Return the parameters of one host, in storage order."""
-        return host_layout(self.host)
+        host = self.host
+        leaves: list[ParamLeaf] = []
+        before = host.channels_in
+        for i, channels in enumerate(host.channels):
+            shape = (channels, before, host.kernel, host.kernel)
+            leaves += [
+                fan_in_leaf(f"block{i}.conv", shape, before * host.kernel**2),
+                ParamLeaf(f"block{i}.gain", (channels,), fill=1.0),
+                ParamLeaf(f"block{i}.bias", (channels,)),
+            ]
+            before = channels
+        leaves += [
+            fan_in_leaf("head.weight", (host.classes, before), before),
+            fan_in_leaf("head.bias", (host.classes,), before),
+        ]
+        return ParamLayout(tuple(leaves))
 
     def masks(self, instance: Instance, like: Tensor) -> InstanceMasks:
-        """Return the masks of channels and kernel taps of every env."""
-        return build_masks(instance, self.host, like)
+        """Return the masks of every env, in the dtype of `like`; the counts, which are statistics,
+        at least in float32.
+        """
+        host = self.host
+        masks = []
+        inverse_counts = []
+        size = host.size
+        wide = statistics_dtype(like.dtype)
+        for i, channels in enumerate(host.channels):
+            mask = torch.arange(channels, device=like.device) < used_channels(
+                instance.width, channels
+            ).unsqueeze(-1)
+            masks.append(mask.to(like.dtype))
+            count = (
+                torch.unflatten(masks[-1], -1, (norm_groups(channels), -1)).sum(-1, dtype=wide)
+                * size**2
+            )
+            inverse_counts.append(choose(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
+            size //= 2 if i < host.pools else 1
+        distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()
+        in_reach = torch.maximum(distance.unsqueeze(-1), distance) <= instance.reach[:, None, None]
+        reach = in_reach.to(like.dtype)[:, None, None]
+        taps = tuple(mask[..., None, None, None] * reach for mask in masks)
+        return InstanceMasks(tuple(masks), taps, tuple(inverse_counts))
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return images as features.  [E, B, C, H, W], or [B, C, H, W] shared -> [B, H, W, E or 1,
@@ -123,7 +92,29 @@ class CnnNetworks:
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
         """Compute block `col` before a slot `r0c{col}`; nothing before a slot behind a pool."""
         row, col = self.host.all_slots[i].place
-        return x if row else block(col, x, rows, self.host)
+        return x if row else self._block(col, x, rows)
+
+    def _block(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
+        """Convolution, normalisation, ReLU and width mask of block i.
+
+        Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] shared by all rows -> [B, H, W, R, C_i].
+        """
+        mask = rows.pick(rows.masks.channels[i])
+        weight, gain, bias = (
+            rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias")
+        )
+        # Parameters are masked instead of activations: equal zeros, also in gradients, on far
+        # smaller tensors.
+        weight = weight * rows.pick(rows.masks.taps[i])
+        gain = gain * mask
+        bias = bias * mask
+        z = stacked_conv(x, weight)
+        if self.host.norm == "batch":
+            return batch_norm(z, gain, bias, floor=0.0)
+        inverse_count = rows.pick(rows.masks.inverse_count[i])
+        return masked_group_norm(
+            z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0
+        )
 
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits.  x [B, H, W, R, C] -> [R, B, classes]."""

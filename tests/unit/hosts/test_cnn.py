@@ -45,7 +45,7 @@ def logits(state, net, images):
 @pytest.mark.parametrize(("numbers", "count"), TABLE)
 def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers, count):
     host = CnnSpec(*numbers)
-    assert cnn.host_layout(host).size == host.params() == count
+    assert cnn.CnnNetworks(host).layout().size == host.params() == count
 
 
 @given(st.floats(0.01, 1.0), st.integers(2, 10), st.sampled_from([row[0] for row in TABLE]))
@@ -69,10 +69,10 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
     images = small_states.split(NET).inputs
     params = state.host.params.clone().requires_grad_()
     logits(state.replace(host=state.host.replace(params=params)), NET, images).sum().backward()
-    conv = cnn.host_layout(NET.host).split(params.grad)["block0.conv"]
+    conv = NET.host_layout.split(params.grad)["block0.conv"]
     assert int((conv[0, 0, 0] != 0).sum()) == taps
     assert int((conv[1, 0, 0] != 0).sum()) == 9
-    hidden = cnn.host_layout(NET.host).split(params.detach())["block0.conv"]
+    hidden = NET.host_layout.split(params.detach())["block0.conv"]
     result = logits(state, NET, images)
     hidden[0, :, :, 0] += 1.0
     again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
@@ -101,7 +101,7 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(width=torch.tensor([0.5, 1.0])))
     images = small_states.split(NET).inputs
-    layout = cnn.host_layout(NET.host)
+    layout = NET.host_layout
 
     def total(params):
         moved = state.replace(host=state.host.replace(params=params))
@@ -138,7 +138,7 @@ def test_masked_classes_never_win_and_carry_no_gradient():
     }
     progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **options)
     after, _ = finish_epoch(state, progress, plan, net=NET)
-    before, now = (cnn.host_layout(NET.host).split(s.host.params) for s in (state, after))
+    before, now = (NET.host_layout.split(s.host.params) for s in (state, after))
     assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
     assert not torch.equal(before["head.weight"][0, :3], now["head.weight"][0, :3])
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.hosts import cnn
 from morphogen.hosts.cnn_seeds import CONV_LIGHT
 from morphogen.hosts.seed_module import gate_layout, seed_layout
 from morphogen.rules.counts import seed_params
@@ -213,7 +212,7 @@ def test_difference_01_a_seed_at_alpha_one_leaves_gradient_to_everything_upstrea
     grown = small_states.grow(small_states.fresh(NET, 1), NET, stage, blueprint, ones, alpha)
     state = small_states.nudge(grown, NET)
     after, _, _ = epoch(state, batches=1)
-    host = cnn.host_layout(NET.host)
+    host = NET.host_layout
     push = host.split(after.host.momentum - small_states.SPEC.weight_decay * state.host.params)
     assert push["block0.conv"].abs().max() > 1e-4
     assert after.seeds["r0c0", "momentum"].abs().max() > 1e-5

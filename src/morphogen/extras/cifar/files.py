@@ -19,7 +19,7 @@ import torch
 from morphogen.config.files import MIB, error_line, open_regular, read_bytes
 from morphogen.data.conversion import convert_labels
 from morphogen.data.data_files import FileData, FileForm, FileSource
-from morphogen.data.splits import Samples, Splits, StoredInputs, as_tensor, hold_out
+from morphogen.data.splits import Samples, Splits, StoredInputs, hold_out
 from morphogen.errors import DataError
 
 MAX_BYTES = 64 * MIB  # of a Python file
@@ -85,7 +85,7 @@ def read_cifar(folder: Path) -> Splits:
     }
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredInputs(
-        tuple(as_tensor(samples[name].inputs) for name in TRAIN),
+        tuple(samples[name].inputs for name in TRAIN),
         torch.arange(len(labels), device="cpu"),
     )
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)

@@ -39,6 +39,7 @@ from morphogen.compat import (
     is_composite,
     schema_arguments,
     storage_key,
+    tree_flatten,
     unchecked_operator,
 )
 from morphogen.device.graphs import Leaves, write_back
@@ -201,25 +202,23 @@ class _Tape(UnguardedMode):
         """Run and record an operator."""
         form = _form_of(func)
         kwargs = kwargs or {}
-        if form.kind is _Kind.VIEW:
-            return func(*args, **kwargs)
         if form.kind is _Kind.KERNEL:
             return self._run_kernel(func, args)
         if form.kind is _Kind.COMPOSITE:  # called below autograd, as within a kernel of the project
             with self:
                 return func.decompose(*args, **kwargs)
-        if reads_host(func, args, kwargs):
+        if form.kind is not _Kind.VIEW and reads_host(func, args, kwargs):
             raise RuntimeError(f"{func} reads a value on the host")
         if form.kind is _Kind.WRITE:
             if self.buffers_only:
                 self._refuse_inputs(func, form, args, kwargs)
             self._add(unchecked_operator(func), args, kwargs)
-            return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        results = result if isinstance(result, tuple | list) else (result,)
-        self._allocate(results)
-        if form.kind is _Kind.RESULT:
-            self._add_result(func, form, args, kwargs, results)
+        if form.kind in (_Kind.EMPTY, _Kind.RESULT):
+            results = result if isinstance(result, tuple | list) else (result,)
+            self._allocate(results)
+            if form.kind is _Kind.RESULT:
+                self._add_result(func, form, args, kwargs, results)
         return result
 
     def bind(self) -> "CpuGraph":
@@ -289,8 +288,8 @@ class _Tape(UnguardedMode):
 
     def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:
         named = dict(zip((arg.name for arg in schema_arguments(func)), args, strict=False)) | kwargs
-        written = _tensors([value for name, value in named.items() if name in form.written])
-        if any(storage_key(item) not in self._blocks for item in written):
+        written = tree_flatten([named.get(name) for name in form.written])[0]
+        if any(isinstance(x, Tensor) and storage_key(x) not in self._blocks for x in written):
             raise RuntimeError(f"the pass writes to its input by {func}")
 
 
@@ -382,13 +381,3 @@ def _copy_results(
     ):
         if old is not None:
             old.copy_(new)
-
-
-def _tensors(node: Any) -> list[Tensor]:
-    """Return the tensors of nested arguments."""
-    if isinstance(node, Tensor):
-        return [node]
-    items = (
-        node.values() if isinstance(node, dict) else node if isinstance(node, tuple | list) else ()
-    )
-    return [x for item in items for x in _tensors(item)]

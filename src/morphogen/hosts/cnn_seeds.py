@@ -21,7 +21,7 @@ from morphogen.kernels.elementwise import silu
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.norm import NormBlock, group_norm
 from morphogen.kernels.sums import scale_channels, spatial_mean
-from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
+from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width
 from morphogen.vocab.slot import SlotSpec
 
 
@@ -43,10 +43,6 @@ class CnnBlueprint(SeedModule):
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
         """Return the deltas of R seeds.  x [B, H, W, R, C] -> like x."""
         return cnn_deltas({self.code: params}, {self.code: x})[self.code]
-
-    def params(self, channels: int) -> int:
-        """Parameters of one seed, in closed form."""
-        return cnn_param_count(self.code, channels)
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample."""

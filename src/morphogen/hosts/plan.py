@@ -35,7 +35,6 @@ the distinct prefixes of coalitions in execution order, so no activation is comp
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -289,20 +288,10 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:
     plans: list[SlotPlan] = []
     for at in range(0, len(sizes), _CODES):
-        halves = {
-            b: (sizes[at + b] - multiplied[at + b], multiplied[at + b]) for b in COMPUTE_ORDER
-        }
-        plans.append(build_slot_plan(sizes[at], halves))
+        halves = [(b, sizes[at + b], multiplied[at + b]) for b in COMPUTE_ORDER]
+        groups = [BlueprintGroup(b, size - product, product) for b, size, product in halves if size]
+        plans.append(SlotPlan(tuple(groups), sizes[at]))
     return tuple(plans)
-
-
-def build_slot_plan(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> SlotPlan:
-    """Build a slot plan from the rows of gates, and the added and multiplied rows of every
-    blueprint.
-    """
-    return SlotPlan(
-        tuple(BlueprintGroup(b, *halves[b]) for b in COMPUTE_ORDER if any(halves[b])), gates
-    )
 
 
 def empty_plan(envs: int, net: Net) -> Plan:

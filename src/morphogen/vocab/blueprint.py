@@ -94,23 +94,6 @@ def bottleneck_width(channels: int) -> int:
     return max(8, channels // 4)
 
 
-def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
-    """Parameters of a CNN blueprint at a slot with `channels` channels (closed form)."""
-    c = channels
-    r = attention_width(channels)
-    q = bottleneck_width(channels)
-    return {
-        Blueprint.NOOP: 0,
-        Blueprint.CONV_LIGHT: 9 * c * c + 2 * c,
-        Blueprint.ATTENTION: 2 * c * r + c,
-        Blueprint.NORM: 2 * c + 1,
-        Blueprint.DEPTHWISE: c * c + 11 * c,
-        Blueprint.BOTTLENECK: 2 * c * q + 9 * q * q + 2 * c,
-        Blueprint.CONV_SMALL: c * c + 2 * c,
-        Blueprint.CONV_HEAVY: 18 * c * c + 4 * c,
-    }.get(blueprint, 0)
-
-
 def gate_param_count(channels: int) -> int:
     """Parameters of the gate network at a slot with `channels` channels."""
     hidden = bottleneck_width(channels)

@@ -16,7 +16,7 @@ from morphogen.hosts.precision import FULL, Precision
 from morphogen.hosts.seed_deltas import Modules
 from morphogen.hosts.seed_module import gate_layout, seed_layout
 from morphogen.state.schema import Sizes
-from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
+from morphogen.vocab.blueprint import Blueprint, assign_codes
 from morphogen.vocab.slot import SlotSpec
 
 
@@ -104,7 +104,8 @@ class Net:
             for slot in slots
         )
         networks = networks_of(self.host)
-        gates = tuple(gate_param_count(slot.channels) for slot in slots)
+        gate_layouts = tuple(gate_layout(slot.channels) for slot in slots)
+        gates = tuple(layout.size for layout in gate_layouts)
         positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {
             "kinds": kinds,
@@ -122,7 +123,7 @@ class Net:
             "seed_layouts": tuple(
                 {b: seed_layout(modules[b], slot.channels) for b in modules} for slot in slots
             ),
-            "gate_layouts": tuple(gate_layout(slot.channels) for slot in slots),
+            "gate_layouts": gate_layouts,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

@@ -92,9 +92,3 @@ def attention_width(channels: int) -> int:
 def bottleneck_width(channels: int) -> int:
     """Hidden width of the bottleneck blueprint and of the gate network: `max(8, C // 4)`."""
     return max(8, channels // 4)
-
-
-def gate_param_count(channels: int) -> int:
-    """Parameters of the gate network at a slot with `channels` channels."""
-    hidden = bottleneck_width(channels)
-    return channels * hidden + 2 * hidden + 1

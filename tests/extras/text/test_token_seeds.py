@@ -14,7 +14,7 @@ from morphogen.config.parts import BLUEPRINTS
 from morphogen.extras.text import seeds as token_seeds
 from morphogen.extras.text.host import TOKEN_BLUEPRINTS
 from morphogen.hosts.seed_module import gate_layout, gate_openness, seed_layout
-from morphogen.vocab.blueprint import Blueprint, gate_param_count
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
 
 WIDTHS = (48, 64, 128, 384)
@@ -61,9 +61,7 @@ def grown(*, double: bool = True):
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for width, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
         assert layout(blueprint, width).size == expected
-    assert (
-        tuple(gate_layout(d).size for d in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
-    )
+    assert tuple(gate_layout(d).size for d in WIDTHS) == GATES
 
 
 def test_difference_02_every_seed_is_the_identity_at_birth():
@@ -85,7 +83,7 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(stage)
         state, NET, torch.full_like(blueprint, stage), blueprint, algorithm, alpha
     )
     x, out_grad = features(len(pairs)), features(len(pairs), seed=1)
-    rows, size = state.seeds[SLOT, "params"], gate_param_count(WIDTH)
+    rows, size = state.seeds[SLOT, "params"], gate_layout(WIDTH).size
     largest = torch.zeros_like(rows)
 
     def loss(rows):
@@ -140,7 +138,7 @@ def _table(blueprint, algorithm, h, out_grad, row, alpha, *, training):
     """Gradients of the features and the parameters of one seed.  h, out_grad [B, n, d], row [1,
     P].
     """
-    size, leaves = gate_param_count(WIDTH), layout(blueprint)
+    size, leaves = gate_layout(WIDTH).size, layout(blueprint)
 
     def delta(x, row):
         return module(blueprint).delta(leaves.split(row), one_row(x)).squeeze(2)

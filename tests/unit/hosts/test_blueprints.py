@@ -11,7 +11,7 @@ from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import gate_layout, gate_openness, seed_layout
 from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.steps.reset_step import init_seed_params
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, gate_param_count
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint
 from morphogen.vocab.slot import SlotSpec
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -36,7 +36,7 @@ def newborn(
     blueprint: Blueprint, channels: int, rows: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Parameters and gate of fresh seeds."""
-    gate = gate_param_count(channels)
+    gate = gate_layout(channels).size
     size = max(layout(b, channels).size for b in CNN_BLUEPRINTS) + gate
     row = init_seed_params(
         torch.full((rows,), int(blueprint)), small_states.noise(rows, size), 0, net=net_of(channels)
@@ -78,9 +78,7 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for channels, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
         assert layout(blueprint, channels).size == expected
-    assert (
-        tuple(gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
-    )
+    assert tuple(gate_layout(c).size for c in WIDTHS) == GATES
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])

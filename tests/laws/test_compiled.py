@@ -31,7 +31,8 @@ from morphogen.hosts.net import Net
 from morphogen.hosts.plan import EpochPlan
 from morphogen.policy.baselines import ParameterFree, action_of_heads, deterministic_output
 from morphogen.ppo.coefficients import coefficients_at
-from morphogen.ppo.update import init_ppo, update_ppo
+from morphogen.ppo.ppo_state import init_ppo
+from morphogen.ppo.update import update_ppo
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import cast_tree, differing_leaves, leaves

@@ -27,7 +27,8 @@ from morphogen.env.setup import build_setup
 from morphogen.hosts import plan as plans
 from morphogen.hosts.net import Net
 from morphogen.ppo.coefficients import coefficients_at
-from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
+from morphogen.ppo.ppo_state import init_ppo
+from morphogen.ppo.update import minibatch_indices, update_ppo
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode
 from morphogen.state import rng

@@ -300,7 +300,7 @@ def fake_tensors(
             patch.object(Transfers, "__init__", _counted(Transfers.__init__, found))
         )
         stack.enter_context(patch.object(tree_ops, "_TABLES", type(tables)()))
-        for cached in (tree_ops._build_table, tree_ops._cache_table, tree_ops._cache_computed):
+        for cached in (tree_ops._build_table, tree_ops._cache_table):
             stack.callback(cached.cache_clear)
             cached.cache_clear()
         # threads of devices started before

@@ -23,6 +23,7 @@ from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.log.derived_columns import derive_columns
 from morphogen.log.events import Envelope
+from morphogen.state import rng
 from morphogen.steps.score_step import ScoreInputs
 from morphogen.train.reporter import build_record
 
@@ -75,8 +76,11 @@ def context_of(setup: Setup) -> PlayContext:
     return PlayContext(setup, Transfers(setup.device, time.perf_counter))
 
 
-def world_of(setup: Setup, **options: Any) -> Environment:
-    return open_environment(setup, **options)
+def world_of(
+    setup: Setup, *, first: int = 0, envs: int | None = None, **options: Any
+) -> Environment:
+    keys = rng.env_keys(setup.spec.seed, first, setup.spec.envs if envs is None else envs)
+    return open_environment(setup, envs=keys, **options)
 
 
 def live(

@@ -122,25 +122,37 @@ class MaskControl(ActionControl):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleControl(ActionControl):
-    """A schedule and its table: one column for all envs, or one per env where a step names one."""
+class PerEnvControl(ActionControl):
+    """One schedule per row of a vector env, so that envs of one key may act differently; illegal
+    actions wait.
+    """
 
-    schedule: Schedule
-    spec: RunSpec  # resolved
-    action: Tensor  # int64 [T + 1, 1 or E, 8]
-    present: Tensor  # bool [T + 1, 1 or E], the last row False
+    action: Tensor  # int64 [T + 1, E, 8]
+    present: Tensor  # bool [T + 1, E], the last row False
 
     def narrow(
         self, masks: ActionMasks, state: EnvState, env: Tensor
     ) -> tuple[ActionMasks, Tensor]:
         """Leave the declared actions, and WAIT where none is declared or it is illegal."""
-        return restrict_masks(masks, *self.at(state.clock.epoch, env))
+        row = state.clock.epoch.clamp(max=len(self.present) - 1)
+        column = self.columns(env)
+        return restrict_masks(masks, self.action[row, column], self.present[row, column])
 
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the entries of the table for these envs."""
-        column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
-        row = epoch.clamp(max=len(self.present) - 1)
-        return self.action[row, column], self.present[row, column]
+    def columns(self, env: Tensor) -> Tensor:
+        """Return the column of each env, int64 [E]."""
+        return torch.arange(env.shape[0], device=env.device)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleControl(PerEnvControl):
+    """A schedule and its table: one column for all envs, or one per env where a step names one."""
+
+    schedule: Schedule
+    spec: RunSpec  # resolved
+
+    def columns(self, env: Tensor) -> Tensor:
+        """Return the column of each env: its global index, or 0 for a table of one column."""
+        return env if self.present.shape[1] > 1 else torch.zeros_like(env)
 
     def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
         """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.
@@ -171,29 +183,7 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
         action[where] = step.action
         present[where] = True
     table = (torch.as_tensor(part, device="cpu").to(device) for part in (action, present))
-    return ScheduleControl(schedule, spec, *table)
-
-
-@dataclass(frozen=True, slots=True)
-class PerEnvControl(ActionControl):
-    """One schedule per row of a vector env, so that envs of one key may act differently; illegal
-    actions wait.
-    """
-
-    action: Tensor  # int64 [T + 1, E, 8]
-    present: Tensor  # bool [T + 1, E], the last row False
-
-    def narrow(
-        self, masks: ActionMasks, state: EnvState, env: Tensor
-    ) -> tuple[ActionMasks, Tensor]:
-        """Leave the declared actions, and WAIT where none is declared or it is illegal."""
-        return restrict_masks(masks, *self.at(state.clock.epoch, env))
-
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the entries of all rows."""
-        row = epoch.clamp(max=len(self.present) - 1)
-        place = torch.arange(env.shape[0], device=env.device)
-        return self.action[row, place], self.present[row, place]
+    return ScheduleControl(*table, schedule=schedule, spec=spec)
 
 
 def build_per_env_control(

@@ -110,21 +110,46 @@ class CompiledUnits:
             return function
         key = name, part if isinstance(part, Hashable) else id(part)
         if key not in self._units:
-            options = compiler_options(self.device.type, name, self.mode)
-            # such as caches of tensordict
-            options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe
-            graph = self._compiler(
-                _own_code(function), fullgraph=True, dynamic=False, options=options
-            )
-            self._units[key] = _Unit(self, name, function, graph)
+            self._units[key] = self._build_unit(name, function)
         return self._units[key]
+
+    def _build_unit(self, name: str, function: Callable[..., R]) -> Callable[..., R]:
+        options = compiler_options(self.device.type, name, self.mode)
+        # such as caches of tensordict
+        options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe
+        graph = self._compiler(_own_code(function), fullgraph=True, dynamic=False, options=options)
+        ready = False  # has a graph
+
+        def call(*args: Any, **kwargs: Any) -> R:
+            nonlocal ready
+            if self.eager:
+                return function(*args, **kwargs)
+            if not ready:
+                self.announce(name, None)
+            before = compiled_graphs()
+            started = self.clock()
+            try:
+                out = self._run_graph(graph, *args, **kwargs)
+            except Exception as error:
+                # of the function, not of the compiler
+                if isinstance(error, ConfigError) or ready:
+                    raise
+                self._fail(name, error)
+                return function(*args, **kwargs)
+            graphs = compiled_graphs() - before
+            if graphs:
+                self._count(name, graphs, self.clock() - started)
+            ready = True
+            return out
+
+        return call
 
     def turn_eager(self, reason: str) -> None:
         """Run every unit as it is from now on, for this reason."""
         self.mode = COMPILE_OFF
         self.failure = reason
 
-    def count(self, name: str, graphs: int, seconds: float) -> None:
+    def _count(self, name: str, graphs: int, seconds: float) -> None:
         """Count and announce graphs of a unit that were compiled in this time."""
         totals = self.totals
         self.totals = totals._replace(
@@ -133,7 +158,7 @@ class CompiledUnits:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self.announce(name, seconds)
 
-    def fail(self, name: str, error: Exception) -> None:
+    def _fail(self, name: str, error: Exception) -> None:
         """Turn eager under `auto`, with a warning.  Raises: CompileError under every other mode."""
         reason = f"{name}: {_describe_failure(error)}"
         if self.mode != COMPILE_AUTO:
@@ -142,7 +167,7 @@ class CompiledUnits:
         self.turn_eager(reason)
         warnings.warn(f"engine.compile: runs eager: {reason}", RuntimeWarning, stacklevel=4)
 
-    def run_graph(self, graph: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _run_graph(self, graph: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a graph; its results outlive the next call."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=_COMPILER_MODULES)
@@ -153,46 +178,6 @@ class CompiledUnits:
         return tree_map(
             lambda leaf: leaf.clone() if _is_tensor(leaf) else leaf, out, is_leaf=_is_tensor
         )
-
-
-class _Unit:
-    """A compiled function that reports its graphs to the units of its run."""
-
-    def __init__(
-        self,
-        units: CompiledUnits,
-        name: str,
-        function: Callable[..., Any],
-        graph: Callable[..., Any],
-    ) -> None:
-        self._units = units
-        self._name = name
-        self._function = function
-        self._graph = graph
-        self._ready = False  # has a graph
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the graph, compiled if it has to be; raise CompileError where the compiler fails."""
-        units = self._units
-        if units.eager:
-            return self._function(*args, **kwargs)
-        if not self._ready:
-            units.announce(self._name, None)
-        before = compiled_graphs()
-        started = units.clock()
-        try:
-            out = units.run_graph(self._graph, *args, **kwargs)
-        except Exception as error:
-            # of the function, not of the compiler
-            if isinstance(error, ConfigError) or self._ready:
-                raise
-            units.fail(self._name, error)
-            return self._function(*args, **kwargs)
-        graphs = compiled_graphs() - before
-        if graphs:
-            units.count(self._name, graphs, units.clock() - started)
-        self._ready = True
-        return out
 
 
 def _own_code(function: Callable[..., R]) -> Callable[..., R]:

@@ -41,7 +41,6 @@ from morphogen.state.tree_ops import refuse_transforms
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
-from morphogen.steps.score_step import attribute
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
@@ -217,9 +216,8 @@ class Environment:
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
         after, next_facts = self._enter_epoch(score)
         inputs = self._observe(after, next_facts)
-        sizes = facts.host_params
         step = phases.collect_step(
-            act, metrics, validation, score, host_params=sizes, inputs=inputs
+            act, metrics, validation, score, host_params=facts.host_params, inputs=inputs
         )
         if plan.ended:
             after, step = phases.hold_ended(state, after, step, horizon=self.horizon)
@@ -266,13 +264,13 @@ class Environment:
         """
         _refuse_transforms("start", state)
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
-        pieces = split_envs(self.envs, self.setup.piece_envs)
-        bare = EpochPlan(
-            tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces)
-        )
-        plan = bare if plan is None else plan
+        if plan is None:
+            pieces = split_envs(self.envs, self.setup.piece_envs)
+            plan = EpochPlan(
+                tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces)
+            )
         validation = self.setup.kind.validate(self, state, coalitions, plan)
-        measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
+        measured, _ = phases.attribute_seeds(state, validation, setup=self.setup)
         ready = first_snapshot(measured)
         return ready, self.observe(ready)
 
@@ -296,7 +294,7 @@ class Environment:
         setup = replace(self.setup, spec=replace(self.spec, seed=seed))
         words = rng.env_keys(setup.spec.seed, 0, 1)[:, :2].expand(self.envs, -1)
         keys, tasks, actions = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
-        return open_environment(
+        env = open_environment(
             setup,
             envs=keys,
             tasks=tasks,
@@ -304,10 +302,8 @@ class Environment:
             split=self.split,
             control=self.control,
             transfers=self.transfers,
-            compiled=self.compiled,
-            capture=self.capture,
-            timer=self.timer,
         )
+        return replace(env, compiled=self.compiled, capture=self.capture, timer=self.timer)
 
     def close(self) -> None:
         """Stop prefetching streamed data; no epochs follow."""
@@ -359,34 +355,27 @@ def _refuse_transforms(method: str, state: EnvState, *inputs: Tensor) -> None:
 def open_environment(
     setup: Setup,
     *,
-    envs: int | Tensor | None = None,
-    first: int = 0,
+    envs: Tensor | None = None,
     tasks: Tensor | None = None,
     actions: Tensor | None = None,
     split: InstanceSplit = TRAINING_INSTANCES,
     control: ActionControl | None = None,
     transfers: Transfers | None = None,
-    compiled: CompiledUnits | None = None,
-    capture: Capture | None = None,
-    timer: NullTimer = NULL_TIMER,
 ) -> Environment:
-    """Lay out the envs of a setup.
+    """Lay out the envs of a setup, eager; `dataclasses.replace` exchanges units, capture and timer.
 
     Args:
-        envs: the number of envs from `first` on, or their keys int64 [E, 3] on the host; None: the
-        number of the spec.
+        envs: keys of the envs on the host, int64 [E, 3]; None: of the first envs, as many as the
+            spec says.
         tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs
-        with equal tasks are
-            siblings: they share classes, samples and prices, and differ in hosts, batches and
-            noise.
+            with equal tasks are siblings: they share classes, samples and prices, and differ in
+            hosts, batches and noise.
         actions: keys of the noise of actions, int64 [E, 3]; None: the keys of the envs.
-        compiled: None runs everything eager.
-        capture: None captures as `engine.capture` says.
     """
-    envs = setup.spec.envs if envs is None else envs
-    key = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs
-    task_key, action_key = (key if other is None else other for other in (tasks, actions))
-    transfers = Transfers(setup.device, time.perf_counter) if transfers is None else transfers
+    key = rng.env_keys(setup.spec.seed, 0, setup.spec.envs) if envs is None else envs
+    task_key = key if tasks is None else tasks
+    action_key = key if actions is None else actions
+    transfers = transfers or Transfers(setup.device, time.perf_counter)
     feed = setup.feed or StreamedFeed(
         setup.dataset,
         setup.spec,
@@ -396,7 +385,6 @@ def open_environment(
         purpose=split.purpose,
         pieces=split_envs(len(key), setup.piece_envs),
     )
-    compiled = CompiledUnits() if compiled is None else compiled
     return Environment(
         setup=setup,
         keys=key.to(setup.device),
@@ -407,7 +395,7 @@ def open_environment(
         control=control,
         feed=feed,
         transfers=transfers,
-        compiled=compiled,
-        capture=open_capture(setup) if capture is None else capture,
-        timer=timer,
+        compiled=CompiledUnits(),
+        capture=open_capture(setup),
+        timer=NULL_TIMER,
     )

@@ -18,11 +18,11 @@ from morphogen.env.environment import Environment
 from morphogen.env.phases import PolicyInputs, Step, choose_actions
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.policy.policy import Policy
-from morphogen.ppo.exchange import Exchange
+from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
 from morphogen.state.tensor_trees import restore_tree
-from morphogen.state.tree_ops import choose, clear_rows, get_leaves
+from morphogen.state.tree_ops import choose, clear_rows, get_leaf, get_leaves
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
@@ -171,17 +171,16 @@ def run_episodes(
             carry, epoch = run_epoch(env, policy, params, carry)
             step = epoch.step
             state = carry.state
-            row = {
-                "network_value": step.score.network_value,
-                "committed_acc": state.signals.committed_acc,
-            }
-            row |= {
-                "accuracy": state.signals.val_acc,
-                "missed": missed,
-                "action": epoch.choice.action,
-            }
-            row["trained_params"] = step.host_params + step.seed_params.sum(-1)
-            rows.append(row)
+            rows.append(
+                {
+                    "network_value": step.score.network_value,
+                    "committed_acc": state.signals.committed_acc,
+                    "accuracy": state.signals.val_acc,
+                    "missed": missed,
+                    "action": epoch.choice.action,
+                    "trained_params": step.host_params + step.seed_params.sum(-1),
+                }
+            )
             sizes = {"host_params": step.host_params, "fossil_params": step.score.fossil_params}
             del epoch, step  # with the states within it, before the next one allocates its own
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
@@ -197,43 +196,29 @@ def run_episodes(
 
 
 def fetch_traces(
-    transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None
-) -> EpisodeTraces:
-    """Fetch the first `count` episodes (default all) of several environments, in order; one
-    `result` crossing.
-    """
-    names = [field.name for field in fields(EpisodeTraces)]
-    leaves = {
-        name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES))
-        for name in names
-    }
-    arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
-    return EpisodeTraces(
-        **{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays}
-    )
-
-
-def fetch_all_traces(
-    exchange: Exchange,
     transfers: Transfers,
     parts: Sequence[TensorDict],
-    counts: Sequence[int],
     *,
+    exchange: Exchange = ALONE,
+    counts: Sequence[int] = (),
     episodes: int | None = None,
 ) -> EpisodeTraces:
     """Fetch the traces of groups of episodes, in order; one `result` crossing.
 
     Args:
-        exchange: with the processes that play the other episodes.
         parts: episodes of each group that were played here.
-        counts: number of episodes of each group.
+        exchange: with the processes that play the other episodes.
+        counts: number of episodes of each group, in all processes.
         episodes: number of first ones to return; None: all.
     """
-    own = fetch_traces(transfers, parts)
-    axes = {field.name: int(field.name in EPOCH_TRACES) for field in fields(own)}
-    rows = {name: np.moveaxis(getattr(own, name), axis, 0) for name, axis in axes.items()}
-    whole = exchange.join_episodes(rows, counts)
-    first = {name: np.moveaxis(whole[name][:episodes], 0, axis) for name, axis in axes.items()}
+    axes = {field.name: int(field.name in EPOCH_TRACES) for field in fields(EpisodeTraces)}
+    rows = {
+        name: torch.cat([get_leaf(part, name).movedim(axis, 0) for part in parts])
+        for name, axis in axes.items()
+    }
+    own = transfers.read("result", TensorDict(rows, batch_size=[]))
+    every = exchange.join_episodes(own, counts)
+    first = {name: np.moveaxis(every[name][:episodes], 0, axis) for name, axis in axes.items()}
     return EpisodeTraces(**{name: np.ascontiguousarray(array) for name, array in first.items()})
 
 
@@ -279,22 +264,21 @@ class Rollout:
         """Overwrite row t, counted from 0."""
         choice = epoch.choice
         score = epoch.step.score
-        found = epoch.step.measured
-        fresh = found.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
+        measured = epoch.step.measured
+        fresh = measured.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
         parts = {"observation": epoch.inputs.observation, "masks": epoch.inputs.masks}
         row = {(part, name): leaf for part, tree in parts.items() for name, leaf in tree.items()}
-        row |= {name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")}
         row |= {
+            "action": choice.action,
+            "log_prob": choice.log_prob,
+            "value": choice.value,
+            "forced": choice.forced,
             "reward": score.reward,
             "terminated": score.terminated,
             "reset_before": epoch.carry.segment,
-        }
-        row |= {
             "truncated": torch.zeros_like(score.terminated),
             "next_value": torch.zeros_like(score.reward),
-        }
-        row |= {
-            "contribution": choose(fresh, found.contribution, 0.0),
+            "contribution": choose(fresh, measured.contribution, 0.0),
             "contribution_valid": fresh,
         }
         leaves = self._leaves[t]
@@ -307,11 +291,11 @@ class Rollout:
         memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
         joined = exchange.join("rollout", {**flatten_names(self.rows), **memory}, axis=1)
         length, envs, slots = joined["contribution"].shape
-        whole = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
-        for name, leaf in flatten_names(whole.rows).items():
+        rollout = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
+        for name, leaf in flatten_names(rollout.rows).items():
             leaf.copy_(joined[name])
         after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
-        return whole.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
+        return rollout.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
         """Restore the first rows of a saved buffer.
@@ -345,14 +329,9 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         batch_size=[envs],
     )
     heads: dict[str, Any] = {
-        head.name.lower(): zeros(flag, SIZES[head])
-        for head in Head
-        if head not in (Head.OP, Head.SLOT)
+        head.label: zeros(flag, SIZES[head]) for head in Head if head is not Head.SLOT
     }
-    ops = SIZES[Head.OP]
-    masks = ActionMasks(
-        op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs]
-    )
+    masks = ActionMasks(slot=zeros(flag, SIZES[Head.OP], slots), **heads, batch_size=[envs])
     row = {
         "observation": observation,
         "masks": masks,

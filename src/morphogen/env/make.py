@@ -29,6 +29,7 @@ from morphogen.env.environment import Environment, open_environment
 from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
+from morphogen.state import rng
 from morphogen.vocab.plain import read_count, to_plain
 from morphogen.vocab.text import format_value
 
@@ -111,10 +112,10 @@ def make(
         given["host"] = host
     settings = merge_settings(explicit_settings(dict(fields)), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
-    compiled = CompiledUnits(setup.spec.engine, device=setup.device)
-    return open_environment(
-        setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled
-    )
+    if keys is None:
+        keys = rng.env_keys(setup.spec.seed, first, setup.spec.envs)
+    env = open_environment(setup, envs=keys, split=SPLITS[instances], control=control)
+    return replace(env, compiled=CompiledUnits(setup.spec.engine, device=setup.device))
 
 
 def _check_words(instances: str, control: object) -> None:

@@ -25,6 +25,7 @@ from morphogen.rules.rewards.protocol import Rule
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.schema import Sizes, empty_part
+from morphogen.state.tree_ops import replace
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import SlotSpec
 
@@ -59,7 +60,7 @@ def draw_inputs(host: Host, *lead: int, number: int = 0) -> Tensor:
 def reference_rows(host: Host) -> Instance:
     """Return the reference instance of every host, [ROWS]."""
     sizes = Sizes(ROWS, (), host_params=0, seed_params=(), window=0, classes=host.classes)
-    leaves: dict[str, Any] = empty_part("instance", sizes)
+    instance: Instance = empty_part("instance", sizes)
     given = {
         "classes": host.classes,
         "reach": host.reach,
@@ -67,9 +68,9 @@ def reference_rows(host: Host) -> Instance:
         "samples": SAMPLES,
         "baseline_loss": 1.0,
     }
-    leaves |= {name: torch.full_like(leaves[name], value) for name, value in given.items()}
-    leaves["class_of"] = torch.arange(host.classes, device="cpu").expand(ROWS, -1)
-    return Instance(**leaves, batch_size=[ROWS])
+    leaves = {name: torch.full_like(getattr(instance, name), x) for name, x in given.items()}
+    labels = torch.arange(host.classes, device="cpu").expand(ROWS, -1)
+    return replace(instance, class_of=labels, **leaves)
 
 
 def form_fault(

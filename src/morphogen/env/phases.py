@@ -3,7 +3,7 @@
 Phases neither read the device nor draw from a generator: noise is keyed by the clock of the state.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -156,9 +156,14 @@ def observe_phase(
     """
     limits = setup.limits
     spec = setup.spec
-    sizes = {"episode_length": spec.episode_length, "param_budget": setup.budget}
     observation = observe(
-        state, limits, net=setup.net, facts=facts, observed=spec.observe.instance, **sizes
+        state,
+        limits,
+        net=setup.net,
+        episode_length=spec.episode_length,
+        param_budget=setup.budget,
+        facts=facts,
+        observed=spec.observe.instance,
     )
     acts = (state.clock.epoch < spec.episode_length)[:, None, None]
     possible = acts | constant_table(_IS_WAIT, torch.bool, acts.device)  # [E, 6, 1]
@@ -249,9 +254,10 @@ def init_new_seeds(
     rows = new_seed_rows(born, plan)
     net = setup.net
     env = torch.cat(rows)
-    when = {"round": state.clock.episode[env], "epoch": state.clock.epoch[env]}
+    episode = state.clock.episode[env]
+    epoch = state.clock.epoch[env]
     streams = (
-        torch.split(rng.stream(key[env], purpose, **when), [*plan.births])
+        torch.split(rng.stream(key[env], purpose, round=episode, epoch=epoch), [*plan.births])
         for purpose in _SEED_PURPOSES
     )
     slots = zip(net.slots, net.seed_sizes, net.gate_counts, *streams, strict=True)
@@ -280,7 +286,7 @@ def score_phase(
     """
     spec = setup.spec
     net = setup.net
-    attributed, attribution = attribute(trained, validation, **attribution_args(setup))
+    attributed, attribution = attribute_seeds(trained, validation, setup=setup)
     governed, report = govern(
         attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches
     )
@@ -349,35 +355,37 @@ def hold_ended(
     -> EnvState [E], Step [E].
     """
     ended = before.clock.epoch >= horizon
-    parts = (
-        "outcome",
-        "ticks",
-        "metrics",
-        "validation",
-        "measured",
-        "report",
-        "score",
-        "seed_params",
+    outcome = clear_rows(ended, step.outcome)
+    score = clear_rows(ended, step.score)
+    held = step._replace(
+        acted=select(ended, before, step.acted),
+        outcome=replace(
+            outcome,
+            outcome=choose(ended, int(Outcome.ENDED), outcome.outcome),
+            reason=choose(ended, int(Reason.ENDED), outcome.reason),
+        ),
+        ticked=select(ended, before, step.ticked),
+        ticks=clear_rows(ended, step.ticks),
+        metrics=clear_rows(ended, step.metrics),
+        validation=clear_rows(ended, step.validation),
+        measured=clear_rows(ended, step.measured),
+        governed=select(ended, before, step.governed),
+        report=clear_rows(ended, step.report),
+        score=replace(score, terminated=score.terminated | ended),
+        seed_params=clear_rows(ended, step.seed_params),
     )
-    cleared = {name: clear_rows(ended, getattr(step, name)) for name in parts}
-    kept = {
-        name: select(ended, before, getattr(step, name)) for name in ("acted", "ticked", "governed")
-    }
-    step = step._replace(**cleared, **kept)
-    outcome = replace(
-        step.outcome,
-        outcome=choose(ended, int(Outcome.ENDED), step.outcome.outcome),
-        reason=choose(ended, int(Reason.ENDED), step.outcome.reason),
-    )
-    score = replace(step.score, terminated=step.score.terminated | ended)
-    return select(ended, before, after), step._replace(outcome=outcome, score=score)
+    return select(ended, before, after), held
 
 
-def attribution_args(setup: Setup) -> dict[str, Any]:
-    """Keyword arguments of `attribute`."""
+def attribute_seeds(
+    state: EnvState, validation: Validation, *, setup: Setup
+) -> tuple[EnvState, Attribution]:
+    """Attribute a validation to the seeds under the settings of a run, all [E]."""
     spec = setup.spec
-    return {
-        "every": spec.attribution.every,
-        "episode_length": spec.episode_length,
-        "signal_spec": spec.signal,
-    }
+    return attribute(
+        state,
+        validation,
+        every=spec.attribution.every,
+        episode_length=spec.episode_length,
+        signal_spec=spec.signal,
+    )

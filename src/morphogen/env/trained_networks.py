@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,19 +74,19 @@ class TrainedNetworks(TaskKind):
     ) -> Validation:
         """Evaluate coalitions on the validation split, piece after piece."""
         setup = env.setup
-        split = setup.dataset.validation()
-        options: Any = {"net": setup.net, "show": setup.process.show, "repeat": env.capture.repeat}
-        options["counted"] = setup.dataset.most_counted(setup.most_classes)
         coalition, evaluated = requested
         return join(
             [
                 validate(
                     cut(state, rows),
-                    split,
+                    setup.dataset.validation(),
                     cut(coalition, rows),
                     cut(evaluated, rows),
                     piece,
-                    **options,
+                    net=setup.net,
+                    counted=setup.dataset.most_counted(setup.most_classes),
+                    show=setup.process.show,
+                    repeat=env.capture.repeat,
                 )
                 for rows, piece in _pieces(env, plan)
             ]
@@ -120,8 +119,10 @@ def train_piece(
     def train_next(carry: tuple[TrainState, Tensor]) -> tuple[TrainState, Tensor]:
         progress, minibatch = carry
         batch = feed.batch(draws, minibatch)
-        options: Any = {"net": net, "spec": spec.host, "lifecycle": spec.lifecycle}
-        return train_minibatch(progress, batch, plan, **options)[0], minibatch + 1
+        after, _ = train_minibatch(
+            progress, batch, plan, net=net, spec=spec.host, lifecycle=spec.lifecycle
+        )
+        return after, minibatch + 1
 
     mark("data")
     draws = feed.epoch(state)

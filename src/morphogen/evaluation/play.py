@@ -17,7 +17,7 @@ from morphogen.config.spec import SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment, open_environment
-from morphogen.env.episodes import EpisodeTraces, fetch_all_traces, run_episodes
+from morphogen.env.episodes import EpisodeTraces, fetch_traces, run_episodes
 from morphogen.env.policies import Arm, build_arm, greedy_arm
 from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
@@ -186,7 +186,9 @@ def play_arm(
             run_episodes(env, *env.reset(episode), arm.policy, arm.params)
             for episode in range(len(counts))
         ]
-    traces = fetch_all_traces(setup.exchange, transfers, parts, counts, episodes=episodes)
+    traces = fetch_traces(
+        transfers, parts, exchange=setup.exchange, counts=counts, episodes=episodes
+    )
     if arm.control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):
             for first in range(0, len(missed), envs):

@@ -122,8 +122,8 @@ class RandomPolicy(ParameterFree):
         )
         shapes = legal.op.shape, legal.slot.shape, values
         even = (torch.zeros(shape, dtype=torch.float32, device=device) for shape in shapes)
-        lookups = distribution.build_lookups(distribution.NO_FLOOR, device)
-        dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
+        even_tables = distribution.LogitTables(*even)
+        dist = distribution.normalise_tables(even_tables, legal, distribution.NO_FLOOR)
         sample = distribution.sample_action(dist, noise)
         out = deterministic_output(sample.action, masks, hidden)
         return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=sample.entropy)

@@ -17,13 +17,11 @@ from torch import Tensor
 from morphogen.kernels import one_thread
 from morphogen.policy.distribution import (
     LOGITS,
-    ROWS,
     SCORES,
-    WIDTH,
     LogitTables,
-    Lookups,
     Support,
-    masked_logmeanexp,
+    padded_outputs,
+    split_outputs,
 )
 from morphogen.state import rng
 from morphogen.state.tree_ops import choose
@@ -163,23 +161,12 @@ def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
     return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
 
 
-def logit_tables(
-    net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups
-) -> LogitTables:
-    """Return the logits of all conditionals.  z [..., H], context [..., S, W].
-
-    An op's logit contains the soft maximum over its legal slots, so a high score of one slot raises
-    the op.
-    """
-    rows = lookups.leaf_rows  # the layer is padded, not its output
+def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support) -> LogitTables:
+    """Return the logits of all conditionals.  z [..., H], context [..., S, W]."""
+    rows = padded_outputs(z.device)  # because padding the layer is cheaper than padding its output
     leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
-    slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
     op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
-    return LogitTables(
-        op + masked_logmeanexp(slot, legal.slot),
-        slot,
-        torch.unflatten(leaf[..., SCORES:], -1, (len(ROWS), WIDTH)),
-    )
+    return split_outputs(op, leaf, legal)
 
 
 def value(net: ControllerParams, z: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.kernels.elementwise import by_vectors
 from morphogen.state.decision import ActionMasks
-from morphogen.state.tree_ops import choose, constant_table, positions
+from morphogen.state.tree_ops import Table, choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
@@ -87,20 +87,6 @@ class LogitTables(NamedTuple):
     """[..., S, 10, 13]."""
 
 
-class Lookups(NamedTuple):
-    """Constant tables on the device, to build outside of differentiated functions."""
-
-    relevant: Tensor  # bool [6, 8]
-    placeholder: Tensor  # int64 [8]
-    row_of: Tensor  # int64 [6, 6], of (op, value head)
-    row_op: Tensor  # float32 [10, 6], one-hot
-    row_head: Tensor  # float32 [10, 6], one-hot over the value heads
-    uses_slot: Tensor  # float32 [6]
-    leaf_rows: Tensor  # int64 [5 + 130], scores, then value logits padded to the rows of the table
-    pad_noise: Tensor  # int64 [78], lanes of the value heads
-    floors: LogitTables  # float32, per row, ready to broadcast
-
-
 class Support(NamedTuple):
     """Legal values, in the shape of the tables."""
 
@@ -115,28 +101,16 @@ class FactoredCategorical(NamedTuple):
     floored: LogitTables
     raw: LogitTables
     support: Support
-    lookups: Lookups
 
 
-def build_lookups(floor: Floor, device: torch.device) -> Lookups:
-    """Return the tables of a floor on a device (cached)."""
-    rows = tuple([(floor[head],) for head in _FLOOR_OF])
-    return Lookups(
-        relevant=constant_table(RELEVANT, torch.bool, device),
-        placeholder=constant_table(PLACEHOLDER, torch.int64, device),
-        row_of=constant_table(_ROW_OF, torch.int64, device),
-        row_op=constant_table(_ROW_OP, torch.float32, device),
-        row_head=constant_table(_ROW_VALUE_HEAD, torch.float32, device),
-        uses_slot=constant_table(_USES_SLOT, torch.float32, device),
-        leaf_rows=constant_table(_LEAF_ROWS, torch.int64, device),
-        pad_noise=constant_table(_PAD_NOISE, torch.int64, device),
-        floors=LogitTables(
-            *(
-                constant_table(part, torch.float32, device)
-                for part in (floor[:1], (floor[1:2],), rows)
-            )
-        ),
-    )
+def relevant_heads(op: Tensor) -> Tensor:
+    """Return the heads that ops use.  int64 [...] -> bool [..., 8]."""
+    return constant_table(RELEVANT, torch.bool, op.device)[op]
+
+
+def _value_rows(op: Tensor) -> Tensor:
+    """Return the row of every value head that an op uses.  int64 [...] -> int64 [..., 6]."""
+    return constant_table(_ROW_OF, torch.int64, op.device)[op]
 
 
 def build_support(masks: ActionMasks) -> Support:
@@ -209,20 +183,31 @@ def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
         >>> tables.op[0, :2], tables.slot[0, mg.Op.GERMINATE]
         (tensor([0.0000, 3.3250]), tensor([0., 4.]))
     """
-    lanes = constant_table(
-        tuple(min(lane, LOGITS - 1) for lane in _ROW_LANES), torch.int64, op.device
-    )
+    return split_outputs(op, outputs.index_select(-1, padded_outputs(op.device)), legal)
+
+
+def padded_outputs(device: torch.device) -> Tensor:
+    """Return the outputs of a slot in the order of the tables, padded.  -> int64 [5 + 130]."""
+    return constant_table(_LEAF_ROWS, torch.int64, device)
+
+
+def split_outputs(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
+    """Build the tables from outputs in the order of `padded_outputs`, [..., S, 5 + 130]."""
     slot = F.pad(outputs[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
-    value = torch.unflatten(outputs[..., SCORES:].index_select(-1, lanes), -1, (len(ROWS), WIDTH))
+    value = torch.unflatten(outputs[..., SCORES:], -1, (len(ROWS), WIDTH))
     return LogitTables(op + masked_logmeanexp(slot, legal.slot), slot, value)
 
 
-def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> FactoredCategorical:
+def normalise_tables(tables: LogitTables, legal: Support, floor: Floor) -> FactoredCategorical:
     """Normalise the logits of all tables."""
     masks = LogitTables(legal.op, legal.slot, legal.value.unsqueeze(-3))
-    pairs = [categorical(*row) for row in zip(tables, masks, lookups.floors, strict=True)]
+    floors = (floor[:1], (floor[1:2],), tuple([(floor[head],) for head in _FLOOR_OF]))
+    pairs = [
+        categorical(logits, mask, _table_like(least, logits))
+        for logits, mask, least in zip(tables, masks, floors, strict=True)
+    ]
     floored, raw = (LogitTables(*part) for part in zip(*pairs, strict=True))
-    return FactoredCategorical(floored, raw, legal, lookups)
+    return FactoredCategorical(floored, raw, legal)
 
 
 class SampledAction(NamedTuple):
@@ -242,20 +227,23 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
 
     Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
-    lookups = dist.lookups
     ops = SIZES[Head.OP]
-    values = noise[..., SIZES[Head.OP] : LANES]
+    values = noise[..., ops:LANES]
     op_row = dist.floored.op
     op = _argmax(op_row, dist.support.op, noise[..., :ops])
     slot_row = _gather_row(dist.floored.slot, op)
     slot = _argmax(slot_row, _gather_row(dist.support.slot, op), noise[..., LANES:])
-    rows = lookups.row_of[op]  # [..., 6]
+    rows = _value_rows(op)
     padding = torch.zeros_like(values[..., :1])
-    lanes = torch.cat((values, padding), dim=-1)[..., lookups.pad_noise]
+    pad_noise = constant_table(_PAD_NOISE, torch.int64, op.device)
+    lanes = torch.cat((values, padding), dim=-1)[..., pad_noise]
     padded = torch.unflatten(lanes, -1, (len(VALUE_HEADS), WIDTH))
     value_rows = _gather_rows(_gather_row(dist.floored.value, slot), rows)
     value = _argmax(value_rows, _gather_rows(dist.support.value, rows), padded)
-    op, slot, relevant = op.unsqueeze(-1), slot.unsqueeze(-1), lookups.relevant[op]
+    relevant = relevant_heads(op)
+    op = op.unsqueeze(-1)
+    slot = slot.unsqueeze(-1)
+    placeholder = constant_table(PLACEHOLDER, torch.int64, op.device)
     log_p = (
         op_row.gather(-1, op),
         slot_row.gather(-1, slot),
@@ -267,7 +255,7 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
         _entropy(value_rows),
     )
     return SampledAction(
-        action=torch.where(relevant, torch.cat((op, slot, value), dim=-1), lookups.placeholder),
+        action=torch.where(relevant, torch.cat((op, slot, value), dim=-1), placeholder),
         log_prob=choose(relevant, torch.cat(log_p, dim=-1), 0.0),
         entropy=choose(relevant, torch.cat(entropy, dim=-1), 0.0),
     )
@@ -279,23 +267,22 @@ def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """
     op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
     slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
-    rows = dist.lookups.row_of[op]
+    rows = _value_rows(op)
     value = _pick(dist.floored.value.flatten(-2).mT, slot)  # [..., 130]
     parts = (
         _pick(dist.floored.op, op, keepdim=True),
         _pick(_pick(dist.floored.slot.mT, op), slot, keepdim=True),
         _pick(value.unsqueeze(-2), rows * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)),
     )
-    return choose(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
+    return choose(relevant_heads(op), torch.cat(parts, dim=-1), 0.0)
 
 
 def action_entropy(dist: FactoredCategorical) -> Tensor:
     """Exact entropy of the complete action, nats.  [...]."""
-    of_op = _entropy(dist.floored.value) @ dist.lookups.row_op  # [..., S, 6]
-    below = (dist.floored.slot.exp() * of_op.mT).sum(-1) + _entropy(
-        dist.floored.slot
-    ) * dist.lookups.uses_slot
-    return _entropy(dist.floored.op) + (dist.floored.op.exp() * below).sum(-1)
+    op, slot, value = dist.floored
+    of_op = _entropy(value) @ _table_like(_ROW_OP, value)  # [..., S, 6]
+    below = (slot.exp() * of_op.mT).sum(-1) + _entropy(slot) * _table_like(_USES_SLOT, slot)
+    return _entropy(op) + (op.exp() * below).sum(-1)
 
 
 def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
@@ -306,11 +293,10 @@ def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     choice.  `Hn` is the entropy of the raw conditional over its maximum; P, the probability of (op,
     slot), has no gradient.
     """
-    lookups = dist.lookups
     op = dist.floored.op.detach().exp()
-    reach = op * lookups.uses_slot
+    reach = op * _table_like(_USES_SLOT, op)
     # [..., S, 10]
-    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ lookups.row_op.mT
+    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ _table_like(_ROW_OP, op).mT
     legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
     counts = LogitTables(*(mask.sum(-1, dtype=op.dtype) for mask in legal))
     norm = LogitTables(
@@ -321,9 +307,13 @@ def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     sums: list[Tensor] = []
     for part in (norm, choice):
         slot = (reach * part.slot).sum(-1, keepdim=True)
-        value = (deep * part.value).sum(-2) @ lookups.row_head
+        value = (deep * part.value).sum(-2) @ _table_like(_ROW_VALUE_HEAD, op)
         sums.append(torch.cat((part.op.unsqueeze(-1), slot, value), dim=-1))
     return sums[0], sums[1]
+
+
+def _table_like(values: Table, like: Tensor) -> Tensor:
+    return constant_table(values, like.dtype, like.device)
 
 
 def _entropy(log_p: Tensor) -> Tensor:

@@ -82,7 +82,8 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
     scaled = torch.where(
         known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw
     )
-    return replace(observation, **split_vectors(scaled))
+    env, instance, each = split_vectors(scaled)
+    return replace(observation, env=env, instance=instance, slots=each)
 
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
@@ -96,9 +97,9 @@ def valid_entries(observation: Observation) -> dict[str, Tensor]:
     """Masks of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped
     like each vector.
     """
-    return split_vectors(
-        _valid_entries(_joined(observation), observation.finite, observation.slots.shape[-2])
-    )
+    slots = observation.slots.shape[-2]
+    valid = _valid_entries(_joined(observation), observation.finite, slots)
+    return dict(zip(FEATURES, split_vectors(valid), strict=True))
 
 
 def _joined(observation: Observation) -> Tensor:

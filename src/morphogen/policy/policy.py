@@ -17,7 +17,6 @@ from morphogen.policy.distribution import (
     FactoredCategorical,
     Floor,
     LogitTables,
-    Lookups,
     Support,
 )
 from morphogen.policy.observation_scaling import init_stats, normalise
@@ -146,12 +145,11 @@ class NetworkPolicy:
         under any number of threads; alone it is equal up to rounding.
         """
         net, offset = _network_params(params)
-        lookups = distribution.build_lookups(self.floor, noise.device)
         legal = distribution.build_support(masks)
         with one_thread(noise.device):
             features = _network_inputs(normalise(get_branch(params, "observation"), obs))
-            out, memory = self._step(net, NetworkInputs(features, legal, lookups), hidden)
-            dist = distribution.normalise_tables(out.tables, legal, lookups)
+            out, memory = self._step(net, NetworkInputs(features, legal), hidden)
+            dist = distribution.normalise_tables(out.tables, legal, self.floor)
         sample = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
@@ -184,7 +182,7 @@ class NetworkPolicy:
 
         kept = {name: pad(leaf) for name, leaf in get_leaves(hidden).items()}
         features = {name: pad(leaf) for name, leaf in inputs.features.items()}
-        padded = NetworkInputs(features, Support(*map(pad, inputs.legal)), inputs.lookups)
+        padded = NetworkInputs(features, Support(*map(pad, inputs.legal)))
         out, memory = self.network.step(
             net, padded, TensorDict(kept, batch_size=[rows + missing], device=hidden.device)
         )
@@ -199,8 +197,7 @@ class NetworkPolicy:
         row 0, default 0.
         """
         net, offset = _network_params(params)
-        lookups = distribution.build_lookups(self.floor, get_leaf(rollout, "action").device)
-        result = self.rescore(net, self.replay_inputs(params, rollout), lookups, hidden)
+        result = self.rescore(net, self.replay_inputs(params, rollout), hidden)
         return result._replace(value=result.value + offset)
 
     def replay_inputs(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
@@ -215,14 +212,10 @@ class NetworkPolicy:
         )
 
     def rescore(
-        self,
-        net: ControllerParams,
-        rows: TensorDict,
-        lookups: Lookups,
-        hidden: TensorDict | None = None,
+        self, net: ControllerParams, rows: TensorDict, hidden: TensorDict | None = None
     ) -> Evaluation:
         """Score `replay_inputs`.  Values lack the offset."""
-        dist, out = self.distribution(net, rows, lookups, hidden)
+        dist, out = self.distribution(net, rows, hidden)
         diversity, reach = distribution.head_diversity(dist)
         return Evaluation(
             log_prob=distribution.head_log_prob(dist, get_leaf(rows, "in_action")),
@@ -234,11 +227,7 @@ class NetworkPolicy:
         )
 
     def distribution(
-        self,
-        net: ControllerParams,
-        rows: TensorDict,
-        lookups: Lookups,
-        hidden: TensorDict | None = None,
+        self, net: ControllerParams, rows: TensorDict, hidden: TensorDict | None = None
     ) -> tuple[FactoredCategorical, NetworkOutput]:
         """Return the distributions for `replay_inputs` [T, E], and the outputs of the network."""
         keep = get_leaf(rows, "in_keep")
@@ -247,8 +236,8 @@ class NetworkPolicy:
         )
         legal = Support(*(get_leaf(rows, f"in_{name}") for name in Support._fields))
         features = {name: get_leaf(rows, f"in_{name}") for name in _NETWORK_INPUTS}
-        out = self.network.unroll(net, NetworkInputs(features, legal, lookups), keep, memory)
-        return distribution.normalise_tables(out.tables, legal, lookups), out
+        out = self.network.unroll(net, NetworkInputs(features, legal), keep, memory)
+        return distribution.normalise_tables(out.tables, legal, self.floor), out
 
 
 def _network_params(params: TensorDict) -> tuple[ControllerParams, Tensor]:

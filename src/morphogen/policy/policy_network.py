@@ -18,7 +18,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.kernels.lstm import lstm_cell, lstm_unroll
 from morphogen.policy import controller, distribution
 from morphogen.policy.controller import ControllerParams
-from morphogen.policy.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
+from morphogen.policy.distribution import LOGITS, SCORES, LogitTables, Support
 from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
 
@@ -33,8 +33,6 @@ class NetworkInputs(NamedTuple):
     """Env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]."""
     legal: Support
     """Legal values, in the shape of the tables."""
-    lookups: Lookups
-    """Constant tables on the device."""
 
 
 class NetworkOutput(NamedTuple):
@@ -214,7 +212,7 @@ class LstmNetwork(PolicyNetwork):
     ) -> NetworkOutput:
         z = controller.residual_core(net, x, h)
         context = controller.slot_context(net, z, u)
-        tables = controller.logit_tables(net, z, context, inputs.legal, inputs.lookups)
+        tables = controller.logit_tables(net, z, context, inputs.legal)
         predicted = controller.contribution(net, context) if self.contribution else None
         return NetworkOutput(tables, controller.value(net, z), predicted)
 

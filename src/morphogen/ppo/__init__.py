@@ -4,8 +4,9 @@ For readers who ask "how is the policy trained?".  Entry points:
 
     learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
     exchange            `Exchange`, the bridge to processes that hold other envs of the run
-    update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not
-                        finite are skipped
+    update              `update_ppo`: epochs over env minibatches; steps that are not finite are
+                        skipped
+    ppo_state           policy, optimiser and running scale of returns; `init_ppo`
     minibatch           gradient and step of a minibatch, the loop over all of them
     loss                the formula of PPO: clipped ratio, value, entropy
     minibatch_loss      the loss, or imitation in its place, with the predicted contribution and the
@@ -13,8 +14,7 @@ For readers who ask "how is the policy trained?".  Entry points:
     row_weights         rows over which the terms are means, on all processes
     coefficients        learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, mean of a group, standardisation
-    prepare             rollout -> tensors of the update; running scale of returns, rescaling of the
-                        critic
+    prepare             rollout -> tensors of the update, rescaling of the critic
     moments             moments of rows, and their merging over parts of a rollout
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
@@ -30,9 +30,10 @@ from morphogen.ppo.coefficients import Coefficients, coefficients_at
 from morphogen.ppo.exchange import Exchange
 from morphogen.ppo.learner import Learner, PpoLearner, Round
 from morphogen.ppo.loss import PpoLoss, ppo_loss
+from morphogen.ppo.ppo_state import PpoState, init_ppo
 from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.ppo.row_weights import RowWeights, row_weights
-from morphogen.ppo.update import PpoState, init_ppo, minibatch_indices, update_ppo
+from morphogen.ppo.update import minibatch_indices, update_ppo
 
 __all__ = [
     "Coefficients",

@@ -12,7 +12,8 @@ from morphogen.config.spec import RunSpec
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.ppo.update import PpoState, init_ppo, minibatch_indices, update_ppo
+from morphogen.ppo.ppo_state import PpoState, init_ppo
+from morphogen.ppo.update import minibatch_indices, update_ppo
 from morphogen.state import rng
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import get_leaf
@@ -38,7 +39,7 @@ class Round(NamedTuple):
     """With the processes that hold the rows of other envs, if any."""
     repeat: Repeat = repeat
     """Runs a loop over a state, such as from a graph."""
-    world_envs: int = 1
+    siblings: int = 1
     """Consecutive envs that play the same world."""
 
 
@@ -162,7 +163,7 @@ class PpoLearner(Learner[PpoState]):
             policy=policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
-            group=round.world_envs,
+            siblings=round.siblings,
             repeat=round.repeat,
             exchange=round.exchange,
         )

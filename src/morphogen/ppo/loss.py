@@ -19,6 +19,7 @@ from morphogen.policy.policy import Evaluation
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.metrics import masked_mean, masked_mean_by_head
 from morphogen.ppo.row_weights import RowWeights
+from morphogen.state.tree_ops import constant_table
 
 _MAX_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 
@@ -38,17 +39,14 @@ class PpoLoss(NamedTuple):
         return self.policy + weights.value * self.value - weights.entropy * self.bonus
 
 
-def ppo_loss(
-    evaluation: Evaluation, rows: LeafMap, over: RowWeights, *, spec: PpoSpec, factors: Tensor
-) -> PpoLoss:
+def ppo_loss(evaluation: Evaluation, rows: LeafMap, over: RowWeights, *, spec: PpoSpec) -> PpoLoss:
     """Calculate the terms of the loss of PPO on rows of episodes.
 
     Args:
         evaluation: scores of the recorded actions, [T, B].
         rows: float32 leaves [T, B]: advantage, target (return - offset); log_prob [T, B, 8].
         over: rows that count, [T, B].
-        spec: `clip` and `ratio`.
-        factors: float32 [8], factors of the bonus per head.
+        spec: `clip`, `ratio`, and `entropy_coef_head`, the factors of the bonus per head.
 
     Source: Schulman et al. 2017, eq. 7 and 9.
 
@@ -64,7 +62,7 @@ def ppo_loss(
         >>> relevant = heads.bool()
         >>> relevant[..., 0] = True  # only the op is relevant; the new log-probs equal the old ones
         >>> over = mg.ppo.row_weights(rows, relevant)
-        >>> loss = mg.ppo.ppo_loss(scores, rows, over, spec=mg.PpoSpec(), factors=torch.ones(8))
+        >>> loss = mg.ppo.ppo_loss(scores, rows, over, spec=mg.PpoSpec())
         >>> loss.weigh(mg.ppo.Coefficients(lr=0.0, entropy=0.0, value=0.5))
         tensor(-1.7500)
     """
@@ -76,7 +74,9 @@ def ppo_loss(
     else:
         gain = masked_mean(clipped_surrogate(joint.exp(), advantage, spec.clip), over.free)
     error = 0.5 * (evaluation.value - rows["target"]).square()
-    bonus = masked_mean(evaluation.diversity @ factors, over.free)
+    diversity = evaluation.diversity
+    factors = constant_table(spec.entropy_coef_head, diversity.dtype, diversity.device)
+    bonus = masked_mean(diversity @ factors, over.free)
     return PpoLoss(policy=-gain, value=masked_mean(error, over.known), bonus=bonus)
 
 

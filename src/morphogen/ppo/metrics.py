@@ -21,18 +21,26 @@ LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=T
 Reduction = Enum("Reduction", "MEAN MAX MIN SUM FIRST ANY")  # of the values of the counted steps
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
-    **dict.fromkeys(
-        ("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"),
-        Reduction.MEAN,
-    ),
-    **dict.fromkeys(("kl", "clip_share", "clip_share_head"), Reduction.MEAN),
+    "policy_loss": Reduction.MEAN,
+    "value_loss": Reduction.MEAN,
+    "contribution_loss": Reduction.MEAN,
+    "entropy": Reduction.MEAN,
+    "entropy_head": Reduction.MEAN,
+    "kl": Reduction.MEAN,
+    "clip_share": Reduction.MEAN,
+    "clip_share_head": Reduction.MEAN,
     "ratio_max": Reduction.MAX,
     "ratio_min": Reduction.MIN,
     "behaviour_gap": Reduction.FIRST,
-    **dict.fromkeys(("steps_done", "steps_skipped"), Reduction.SUM),
+    "steps_done": Reduction.SUM,
+    "steps_skipped": Reduction.SUM,
     "stopped_by_kl": Reduction.ANY,
-    **dict.fromkeys(("gradient_norm", "clipped_share", "gradient_norm_head"), Reduction.MEAN),
-    **dict.fromkeys(("nonfinite.loss", "nonfinite.gradient", "nonfinite.step"), Reduction.SUM),
+    "gradient_norm": Reduction.MEAN,
+    "clipped_share": Reduction.MEAN,
+    "gradient_norm_head": Reduction.MEAN,
+    "nonfinite.loss": Reduction.SUM,
+    "nonfinite.gradient": Reduction.SUM,
+    "nonfinite.step": Reduction.SUM,
     "layer_health": Reduction.MEAN,
 }
 # Metrics with several values, and the label of each value.
@@ -44,25 +52,32 @@ METRIC_PARTS = {
 }
 # Metrics of the round as a whole.
 ROUND_METRICS: tuple[str, ...] = (
-    *("epochs_done", "explained_variance", "value_mean", "value_std", "return_mean", "return_std"),
-    *(
-        "td_error_abs_mean",
-        "advantage_mean",
-        "advantage_std",
-        "free_steps",
-        "forced_share",
-        "rollback_rows",
-    ),
-    *(
-        "contribution_targets",
-        "learning_rate",
-        "entropy_coef",
-        "value_coef",
-        "skip_streak",
-        "return_scale",
-    ),
-    *("value_offset", "nonfinite.rollout"),
+    "epochs_done",
+    "explained_variance",
+    "value_mean",
+    "value_std",
+    "return_mean",
+    "return_std",
+    "td_error_abs_mean",
+    "advantage_mean",
+    "advantage_std",
+    "free_steps",
+    "forced_share",
+    "rollback_rows",
+    "contribution_targets",
+    "learning_rate",
+    "entropy_coef",
+    "value_coef",
+    "skip_streak",
+    "return_scale",
+    "value_offset",
+    "nonfinite.rollout",
 )
+
+
+def always_valid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a metric that every round has."""
+    return x, torch.ones_like(x, dtype=torch.bool)
 
 
 def _labels(name: str) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.hosts.flat_params import copy_leaves, flatten_leaves, split_leaves
 from morphogen.hosts.optim import Buffers, adamw, grad_and_value
 from morphogen.policy.controller import ControllerParams
-from morphogen.policy.distribution import build_lookups
 from morphogen.policy.policy import NetworkPolicy, get_branch
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
@@ -22,7 +21,7 @@ from morphogen.ppo.gradient_stats import global_norm, gradient_layer_health, hea
 from morphogen.ppo.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
 from morphogen.ppo.minibatch_loss import minibatch_objective
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
+from morphogen.state.tree_ops import choose, get_leaf, get_leaves
 
 EPS = 1e-5
 KL_STOP_FACTOR = 1.5  # times the target
@@ -52,13 +51,13 @@ def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
 
 
 class UpdateProgress(NamedTuple):
-    """State of an update between two minibatch steps."""
+    """State of an update between two minibatch steps, and the metrics of all steps so far."""
 
     state: UpdateState
     number: Tensor  # int64 [1], steps so far
     values: Tensor  # float64 [K n, M], metrics of the steps so far
     valid: Tensor  # bool [K n, M]
-    counted: Tensor  # bool [K n]
+    counted: Tensor  # bool [K n], False after the step that trips the KL stop
 
 
 def run_minibatches(
@@ -69,13 +68,8 @@ def run_minibatches(
     *,
     step: MinibatchStep,
     repeat: Repeat = repeat,
-) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
-    """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K
-    n]).
-
-    `step` takes state, rows and hidden of the minibatch.  Steps after the one that trips the KL
-    stop are not counted.
-    """
+) -> UpdateProgress:
+    """Run all K x n minibatch steps.  step: takes state, rows and hidden of the minibatch."""
     envs = assignment.flatten(0, 1)
     device = assignment.device
 
@@ -87,21 +81,17 @@ def run_minibatches(
         batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
         after, measured = step(progress.state, batch, hidden[index])
         new = (*pack_metrics(measured), ~before)
-        seen = (
-            old.index_copy(0, number, x.unsqueeze(0))
-            for old, x in zip(progress[2:], new, strict=True)
+        columns = (
+            column.index_copy(0, number, x.unsqueeze(0))
+            for column, x in zip(progress[2:], new, strict=True)
         )
-        return UpdateProgress(after, number + 1, *seen)
+        return UpdateProgress(after, number + 1, *columns)
 
-    steps = len(envs)
-    width = len(STEP_NAMES)
-    values = torch.zeros(steps, width, dtype=torch.float64, device=device)
+    values = torch.zeros(len(envs), len(STEP_NAMES), dtype=torch.float64, device=device)
     flags = torch.zeros_like(values, dtype=torch.bool)
-    start = UpdateProgress(
-        state, torch.zeros(1, dtype=torch.int64, device=device), values, flags, flags[:, 0]
-    )
-    end = repeat(next_step, start, steps)
-    return end.state, end[2:]
+    first = torch.zeros(1, dtype=torch.int64, device=device)
+    start = UpdateProgress(state, first, values, flags, flags[:, 0])
+    return repeat(next_step, start, len(envs))
 
 
 def minibatch_step(
@@ -152,29 +142,15 @@ def minibatch_gradient(
     """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.
     Arguments: as above.
     """
-    scores = get_leaf(rows, "log_prob")
-    lookups = build_lookups(policy.floor, scores.device)
-    factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
-    fixed = {
-        "policy": policy,
-        "spec": spec,
-        "weights": weights,
-        "lookups": lookups,
-        "factors": factors,
-    }
-    objective = partial(
-        _objective, names=tuple(net), rows=rows, hidden=hidden, exchange=exchange, **fixed
-    )
-    grads, measured = grad_and_value(objective, tuple(net.values()))
+
+    def loss_of(leaves: Buffers) -> tuple[Tensor, Metrics]:
+        params = dict(zip(net, leaves, strict=True))
+        return minibatch_objective(
+            params, rows, hidden, policy=policy, spec=spec, weights=weights, exchange=exchange
+        )
+
+    grads, measured = grad_and_value(loss_of, tuple(net.values()))
     return dict(zip(net, grads, strict=True)), measured
-
-
-def _objective(
-    leaves: Buffers, *, names: tuple[str, ...], **options: Any
-) -> tuple[Tensor, Metrics]:
-    """Loss and metrics of a minibatch, as a function of the parameters of these names."""
-    loss, measured = minibatch_objective(dict(zip(names, leaves, strict=True)), **options)
-    return loss, {**measured, "loss": (loss.detach(), measured["value_loss"][1])}
 
 
 def apply_gradient(
@@ -190,7 +166,7 @@ def apply_gradient(
     `minibatch_gradient`.
     """
     measured = dict(measured)
-    loss, some_known = measured.pop("loss")
+    loss, any_row = measured.pop("loss")
     (spread, _), (reach, _) = measured.pop("diversity_head"), measured.pop("reach_head")
     entropy = choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0)
     norm = global_norm(list(grads.values()))
@@ -198,7 +174,7 @@ def apply_gradient(
     # parameters and second moments after the step
     reached = global_norm([*new.net.values(), *new.v.values()])
     checks = {"loss": loss, "gradient": norm, "step": reached}
-    ok = torch.stack([*checks.values()]).isfinite().all() & some_known
+    ok = torch.stack([*checks.values()]).isfinite().all() & any_row
     limit = spec.target_kl
     divergence, valid = measured["kl"]  # not valid in imitation, which has no limit
     stopped = (
@@ -208,16 +184,13 @@ def apply_gradient(
     )
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
     norms, has_heads = head_norms(grads)
-    parts = {
+    return after, {
+        **measured,
+        **_step_metrics(checks, ok, stopped, spec),
         "gradient_norm_head": (norms, has_heads & ok),
         "layer_health": gradient_layer_health(grads),
-    }
-    own = {
-        **_step_metrics(checks, ok, stopped, spec),
-        **parts,
         "entropy_head": (entropy, reach > 0),
     }
-    return after, {**measured, **own}
 
 
 def _adam_step(

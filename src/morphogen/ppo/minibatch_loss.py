@@ -1,7 +1,6 @@
 """The objective of a minibatch: the PPO loss or imitation, and the predicted contribution."""
 
 import math
-from typing import cast
 
 import torch
 from tensordict import TensorDict
@@ -10,14 +9,14 @@ from torch import Tensor
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.hosts.layout import LeafMap
 from morphogen.policy.controller import ControllerParams
-from morphogen.policy.distribution import Lookups
+from morphogen.policy.distribution import relevant_heads
 from morphogen.policy.policy import Evaluation, NetworkPolicy
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.loss import log_ratios, ppo_loss
 from morphogen.ppo.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.ppo.row_weights import RowWeights, Weights, row_weights
-from morphogen.state.tree_ops import choose
+from morphogen.state.tree_ops import choose, get_leaf
 
 
 def minibatch_objective(
@@ -28,17 +27,15 @@ def minibatch_objective(
     policy: NetworkPolicy,
     spec: PpoSpec,
     weights: Coefficients,
-    lookups: Lookups,
-    factors: Tensor,
     exchange: Exchange = ALONE,
 ) -> tuple[Tensor, Metrics]:
     """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden
     [B].
     """
-    evaluation = policy.rescore(net, rows, lookups, hidden)
-    relevant = lookups.relevant[cast(LeafMap, rows)["in_action"][..., 0]]
+    evaluation = policy.rescore(net, rows, hidden)
+    relevant = relevant_heads(get_leaf(rows, "in_action")[..., 0])
     over = row_weights(rows, relevant, exchange)
-    return objective(evaluation, rows, over, spec=spec, weights=weights, factors=factors)
+    return objective(evaluation, rows, over, spec=spec, weights=weights)
 
 
 def objective(
@@ -48,7 +45,6 @@ def objective(
     *,
     spec: PpoSpec,
     weights: Coefficients,
-    factors: Tensor,
 ) -> tuple[Tensor, Metrics]:
     """Objective of recorded actions and its metrics: pairs (value, valid) by name.
 
@@ -57,7 +53,7 @@ def objective(
     Losses and metrics of all processes add up to the minibatch's, but for the extreme ratios
     and `behaviour_gap`.
     """
-    loss = ppo_loss(evaluation, rows, over, spec=spec, factors=factors)
+    loss = ppo_loss(evaluation, rows, over, spec=spec)
     imitates = torch.as_tensor(weights.imitation, device=loss.policy.device) > 0
     imitation = imitation_loss(evaluation.log_prob, over.heads, spec.imitation_limit)
     loss = loss._replace(policy=choose(imitates, imitation, loss.policy))
@@ -66,6 +62,7 @@ def objective(
     predicts = evaluation.contribution is not None
     with torch.no_grad():
         measured: Metrics = {
+            "loss": (total, over.known.some),
             "policy_loss": (loss.policy, over.free.some),
             "value_loss": (loss.value, over.known.some),
             "contribution_loss": (contribution, over.measured.some & predicts),

@@ -10,102 +10,18 @@ from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import NetworkPolicy, get_branch
-from morphogen.ppo.advantage import discounted_sum, gae, standardise, subtract_group_mean
+from morphogen.ppo.advantage import gae, standardise, subtract_group_mean
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.ppo.metrics import Metrics
+from morphogen.ppo.metrics import Metrics, always_valid
 from morphogen.ppo.moments import Moments, masked_moments, merge_parts, sum_parts
-from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, expand_mask, get_leaf
-
-SCALE_DECAY = 0.9  # of the running moments, per round
-MIN_SCALE = 0.05  # of the scale, in reward units
-
-
-class ScaleState(FrozenTree):
-    """Decayed first and second moment of discounted returns.  batch_size []."""
-
-    first: Tensor
-    """float64 [], sum of weights times the mean."""
-    second: Tensor
-    """float64 []."""
-    rounds: Tensor
-    """int64 []."""
-
-
-def init_scale(device: torch.device | str = "cpu") -> ScaleState:
-    """Return the initial state: scale 1."""
-    zero = torch.zeros((), dtype=torch.float64, device=device)
-    return ScaleState(
-        first=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device
-    )
-
-
-def running_mean(state: ScaleState) -> Tensor:
-    """Mean of the returns seen, in reward units: float64 []; 0 before the first round."""
-    return state.first / _total_weight(state)
-
-
-def return_scale(state: ScaleState) -> Tensor:
-    """Reward units in one return unit: float64 [], >= 0.05; 1 before the first round."""
-    mean = running_mean(state)
-    deviation = (
-        (state.second / _total_weight(state) - mean.square())
-        .clamp_min(0.0)
-        .sqrt()
-        .clamp_min(MIN_SCALE)
-    )
-    return choose(state.rounds > 0, deviation, 1.0)
-
-
-def rescale_rewards(
-    state: ScaleState,
-    reward: Tensor,
-    terminated: Tensor,
-    gamma: float,
-    executed: Tensor,
-    *,
-    kind: str = "running",
-    exchange: Exchange = ALONE,
-) -> tuple[ScaleState, Tensor, Tensor]:
-    """Update the scale with the returns of one round and divide the rewards by it.
-
-    Shapes: reward, terminated [T, E]; executed bool [E] or [T, E], False for envs that do not count
-    -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are
-    multiplied by the factor.
-    Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the
-    state unchanged.
-    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the
-    processes that hold the other rows of the round.
-    """
-    if kind == "fixed":
-        return state, reward, torch.ones_like(reward[0, 0])
-    counts = executed.expand_as(reward)
-    known = choose(counts, reward, 0.0)
-    returns = discounted_sum(known.to(torch.float64), terminated, factor=gamma)
-    sums = {
-        "number": counts.sum(),
-        "first": choose(counts, returns, 0.0).sum(),
-        "second": choose(counts, returns.square(), 0.0).sum(),
-    }
-    number, first, second = sum_parts(exchange, sums).values()
-    first, second = (x / number.clamp_min(1) for x in (first, second))
-    learned = state.replace(
-        first=torch.where(
-            number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first
-        ),
-        second=torch.where(
-            number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second
-        ),
-        rounds=state.rounds + (number > 0).to(torch.int64),
-    )
-    unit = return_scale(learned)
-    factor = choose(state.rounds > 0, return_scale(state) / unit, 1.0)
-    return learned, (known / unit).to(reward.dtype), factor.to(reward.dtype)
-
-
-def _total_weight(state: ScaleState) -> Tensor:
-    """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
-    return choose(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
-
+from morphogen.ppo.ppo_state import (
+    PpoState,
+    ScaleState,
+    rescale_rewards,
+    return_scale,
+    running_mean,
+)
+from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
 
 _CONTRIBUTION_LIMIT = 50.0
 _CONTRIBUTION_UNIT = 10.0  # points
@@ -126,42 +42,45 @@ class ScaledCritic(NamedTuple):
 
 
 def prepare_rows(
-    params: TensorDict,
-    scale: ScaleState,
+    learner: PpoState,
     rollout: TensorDict,
     *,
     policy: NetworkPolicy,
     spec: PpoSpec,
     kind: str,
-    group: int = 1,
+    siblings: int = 1,
     exchange: Exchange = ALONE,
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: consecutive
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `siblings`: consecutive
     envs of one world; `exchange`: with the processes that hold the other envs; critic and
     metrics cover all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach
     nothing.
     """
-    known = finite_envs(rollout)
+    finite = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
-    clean = {name: _zero_other_envs(known, rollout[name]) for name in fields}
+    clean = {name: _zero_other_envs(finite, rollout[name]) for name in fields}
     ends = (rollout["terminated"], rollout["truncated"])
     after, reward, factor = rescale_rewards(
-        scale, clean["reward"], ends[0], spec.gamma, known, kind=kind, exchange=exchange
+        learner.return_scale,
+        clean["reward"],
+        ends[0],
+        spec.gamma,
+        finite,
+        kind=kind,
+        exchange=exchange,
     )
-    units, shift = rescale_critic(
-        params, factor, before=scale, after=after, layer=policy.network.value_layer
-    )
+    critic, shift = rescale_critic(learner, factor, after, layer=policy.network.value_layer)
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
     advantage, returns = gae(
         reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda
     )
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
-    counts = known.expand_as(value)
+    counts = finite.expand_as(value)
     free = counts & ~rollout["forced"]
-    advantage = subtract_group_mean(advantage, counts, group)
+    advantage = subtract_group_mean(advantage, counts, siblings)
     moments = merge_parts(
         exchange,
         {
@@ -172,12 +91,13 @@ def prepare_rows(
             "error": masked_moments(error.abs(), counts),
         },
     )
-    rows = policy.replay_inputs(params, rollout)
-    rows = rows.update({name: _zero_other_envs(known, leaf) for name, leaf in rows.items()}).update(
+    rows = policy.replay_inputs(learner.params, rollout)
+    rows = rows.update({name: _zero_other_envs(finite, leaf) for name, leaf in rows.items()})
+    rows = rows.update(
         {
             "log_prob": clean["log_prob"],
-            "advantage": _standardise_group(advantage, free, moments["advantage"], group),
-            "target": returns - units.offset,
+            "advantage": _standardise_group(advantage, free, moments["advantage"], siblings),
+            "target": returns - critic.offset,
             "free": free.float(),
             "known": counts.float(),
             **contribution_targets(rollout, counts),
@@ -187,18 +107,18 @@ def prepare_rows(
         **count_round(rollout, counts, free),
         "contribution_targets": rows["contribution_valid"].sum(),
     }
-    once = {
+    metrics = {
         **_value_metrics(moments, unit=return_scale(after)),
         **_round_metrics(moments, sum_parts(exchange, totals)),
-        "return_scale": _always_valid(return_scale(after)),
-        "value_offset": _always_valid(units.offset),
+        "return_scale": always_valid(return_scale(after)),
+        "value_offset": always_valid(critic.offset),
     }
-    return units, rows, once
+    return critic, rows, metrics
 
 
-def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, group: int) -> Tensor:
+def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, siblings: int) -> Tensor:
     """Standardise advantages [T, E]; groups vary less, with rare large ones, which are cut."""
-    if group == 1:
+    if siblings == 1:
         return standardise(advantage, free, moments=moments)
     return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(
         -_GROUP_LIMIT, _GROUP_LIMIT
@@ -224,25 +144,24 @@ def _zero_other_envs(finite: Tensor, leaf: Tensor) -> Tensor:
 
 
 def rescale_critic(
-    params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState, layer: str
+    learner: PpoState, factor: Tensor, after: ScaleState, *, layer: str
 ) -> tuple[ScaledCritic, Tensor]:
     """Rescale the critic; values in reward units stay.  -> (critic, shift of stored values []).
 
     `layer`: name of the last, linear layer of the value.  The first round adds the offset to stored
     predictions; the layer stays.
     """
-    net = get_branch(params, "net")
-    old = get_leaf(params, "value_offset")
+    net = get_branch(learner.params, "net")
+    old = get_leaf(learner.params, "value_offset")
     offset = (running_mean(after) / return_scale(after)).to(old.dtype)
-    first = before.rounds == 0
+    first = learner.return_scale.rounds == 0
     weight, bias = (get_leaf(net, f"{layer}.{part}") for part in ("weight", "bias"))
     moved = {
         f"{layer}.weight": torch.where(first, weight, factor * weight),
         f"{layer}.bias": torch.where(first, bias, factor * (bias + old) - offset),
     }
-    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), choose(
-        first, offset, 0.0
-    )
+    critic = ScaledCritic(net.clone(recurse=False).update(moved), offset, after)
+    return critic, choose(first, offset, 0.0)
 
 
 def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tensor]:
@@ -295,10 +214,6 @@ def _round_metrics(moments: dict[str, Moments], totals: dict[str, Tensor]) -> Me
         "advantage_mean": (advantage.mean, advantage.count > 0),
         "advantage_std": (advantage.variance.sqrt(), advantage.count > 0),
         "td_error_abs_mean": (error.mean, error.count > 0),
-        "forced_share": _always_valid(totals["forced"].double() / totals["rows"]),
-        **{name: _always_valid(totals[name]) for name in names},
+        "forced_share": always_valid(totals["forced"].double() / totals["rows"]),
+        **{name: always_valid(totals[name]) for name in names},
     }
-
-
-def _always_valid(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x, torch.ones_like(x, dtype=torch.bool)

@@ -18,71 +18,18 @@ from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.metrics import (
     STEP_NAMES,
-    Metrics,
+    always_valid,
     assemble_metrics,
     merge_extremes,
     reduce_metrics,
 )
 from morphogen.ppo.minibatch import UpdateState, minibatch_step, run_minibatches, start_state
-from morphogen.ppo.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
+from morphogen.ppo.ppo_state import PpoState
+from morphogen.ppo.prepare import ScaledCritic, prepare_rows
 from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.state.decision import Observation
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.tree_ops import (
-    FrozenTree,
-    TensorDictField,
-    choose,
-    get_leaf,
-    get_leaves,
-    replace,
-    select,
-)
-
-
-class PpoState(FrozenTree):
-    """Policy, optimiser and scales of PPO between updates.  batch_size []."""
-
-    params: TensorDictField
-    """Of the policy: net, observation, value_offset."""
-    optimiser: TensorDictField
-    """M, v float32 like net; step int64 []."""
-    return_scale: ScaleState
-    rounds: Tensor
-    """int64 [], updates done."""
-    skip_streak: Tensor
-    """int64 [], consecutive rounds without an applied step."""
-
-
-def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
-    """Initialise a policy, its optimiser and the scale of its returns.
-
-    Shapes: key int64 [3], of the run -> state without batch size.
-
-    Example:
-        >>> import morphogen as mg
-        >>> policy = mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
-        >>> state = mg.ppo.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
-        >>> sorted(state.params.keys()), sorted(state.optimiser.keys())
-        (['net', 'observation', 'value_offset'], ['m', 'step', 'v'])
-    """
-    params = policy.init(key)
-    zero = torch.zeros((), dtype=torch.int64, device=key.device)
-    net = get_leaves(get_branch(params, "net"))
-    moments = {
-        moment: TensorDict(
-            {name: leaf.new_zeros(leaf.shape) for name, leaf in net.items()}, device=key.device
-        )
-        for moment in ("m", "v")
-    }
-    return PpoState(
-        params=params,
-        optimiser=TensorDict({**moments, "step": zero}, batch_size=[], device=key.device),
-        return_scale=init_scale(key.device),
-        rounds=zero.clone(),
-        skip_streak=zero.clone(),
-        batch_size=[],
-        device=key.device,
-    )
+from morphogen.state.tree_ops import choose, get_leaf, get_leaves, replace, select
 
 
 def minibatch_indices(noise: Tensor) -> Tensor:
@@ -113,13 +60,13 @@ def update_ppo(
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
-    group: int = 1,
+    siblings: int = 1,
     exchange: Exchange = ALONE,
     repeat: Repeat = repeat,
 ) -> tuple[PpoState, TensorDict]:
     """Run one PPO update.
 
-    `repeat` loops over minibatches; `group` consecutive envs play the same world.
+    `repeat` loops over minibatches; `siblings` consecutive envs play the same world.
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) ->
     (state, metrics). With an `exchange`, rollout, assignment and hidden hold the envs of
     this process; state and metrics are common, equal to the results of one process up to
@@ -147,56 +94,52 @@ def update_ppo(
         >>> int(after.rounds), float(metrics["steps_done"])
         (1, 1.0)
     """
-    memory = (
-        policy.initial_hidden(rollout.shape[1], device=assignment.device)
-        if hidden is None
-        else hidden
-    )
-    scale = learner.return_scale
-    params = learner.params
-    units, rows, once = prepare_rows(
-        params,
-        scale,
+    device = assignment.device
+    if hidden is None:
+        hidden = policy.initial_hidden(rollout.shape[1], device=device)
+    critic, rows, of_round = prepare_rows(
+        learner,
         rollout,
         policy=policy,
         spec=spec,
         kind=return_scale,
-        group=group,
+        siblings=siblings,
         exchange=exchange,
     )
-    carry = start_state(units.net, learner.optimiser)
-    fixed = {
-        "weights": weights.to_device(carry.step.device),
-        "policy": policy,
-        "spec": spec,
-        "exchange": exchange,
-    }
-    move = partial(minibatch_step, **fixed)
-    carry, steps = run_minibatches(carry, rows, memory, assignment, step=move, repeat=repeat)
-    reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
-    seen = cast(Observation, rollout["observation"])
-    moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
-    after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
-    extra = {
-        **_coefficient_metrics(weights, after.skip_streak),
-        "epochs_done": epochs_done(steps[0], len(assignment)),
-    }
-    return after, assemble_metrics({**reduced, **once, **extra})
-
-
-def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
-    """Coefficients of a round, and its streak of rounds without a step, int64 []."""
-    always = torch.ones_like(streak, dtype=torch.bool)
-    like = torch.zeros_like(streak, dtype=torch.float64)
-    numbers = {
+    step = partial(
+        minibatch_step,
+        weights=weights.to_device(device),
+        policy=policy,
+        spec=spec,
+        exchange=exchange,
+    )
+    start = start_state(critic.net, learner.optimiser)
+    end = run_minibatches(start, rows, hidden, assignment, step=step, repeat=repeat)
+    of_steps = reduce_metrics(merge_extremes(end.values, exchange), end.valid, end.counted)
+    observation = update_observation_stats(
+        get_branch(learner.params, "observation"),
+        cast(Observation, rollout["observation"]),
+        exchange,
+    )
+    applied = of_steps["steps_done"][0] > 0
+    after = _next_learner(learner, end.state, critic, observation, applied=applied)
+    coefficients = {
         "learning_rate": weights.lr,
         "entropy_coef": weights.entropy,
         "value_coef": weights.value,
     }
-    metrics: Metrics = {
-        name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()
+    of_round |= {
+        name: always_valid(torch.full((), cast(float, x), dtype=torch.float64, device=device))
+        for name, x in coefficients.items()
     }
-    return {**metrics, "skip_streak": (streak, always)}
+    return after, assemble_metrics(
+        {
+            **of_steps,
+            **of_round,
+            "skip_streak": always_valid(after.skip_streak),
+            "epochs_done": epochs_done(end.values, len(assignment)),
+        }
+    )
 
 
 def _next_learner(
@@ -233,5 +176,4 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     `STEP_NAMES`.
     """
     applied = torch.unflatten(values[:, STEP_NAMES.index("steps_done")], 0, (epochs, -1)) > 0
-    count = applied.any(-1).sum()
-    return count, torch.ones_like(count, dtype=torch.bool)
+    return always_valid(applied.any(-1).sum())

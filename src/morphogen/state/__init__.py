@@ -10,7 +10,7 @@ fixed and growth is data.
 - `measure`: results of an epoch, from `InputBatch` and `TrainMetrics` to `RewardInputs` and
   `StepScore`
 - `schema`: the leaves of `EnvState` as a table with their empty values; `empty_state` builds a
-  state, `check_state` checks one at the edge
+  state
 - `rng`: counter-based streams.  A draw is a function of (seed, env, purpose, round, epoch,
   minibatch); no generator exists
 - `tree_ops`: `replace`, `select`, `masked_update`, `unsafe_new` for trees of tensors;

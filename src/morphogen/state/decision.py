@@ -37,11 +37,11 @@ def join_vectors(env: Tensor, instance: Tensor, slots: Tensor) -> Tensor:
     return torch.cat((env, instance, slots.flatten(-2), torch.ones_like(instance[..., :1])), dim=-1)
 
 
-def split_vectors(row: Tensor) -> dict[str, Tensor]:
-    """Split a row of `join_vectors` into views of env, instance and slots, by these names."""
-    known = len(ENV), len(INSTANCE)
-    env, instance, slots, _ = torch.split(row, [*known, row.shape[-1] - sum(known) - 1, 1], dim=-1)
-    return {"env": env, "instance": instance, "slots": torch.unflatten(slots, -1, (-1, len(SLOT)))}
+def split_vectors(row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Split a row of `join_vectors` into views of env, instance and slots."""
+    width = len(ENV) + len(INSTANCE)
+    slots = torch.unflatten(row[..., width:-1], -1, (-1, len(SLOT)))
+    return row[..., : len(ENV)], row[..., len(ENV) : width], slots
 
 
 @short_repr

@@ -1,7 +1,6 @@
-"""Schema of the state: one row per leaf with dtype, shape and empty value; the empty state and the
-edge check.
-"""
+"""Schema of the state: one row per leaf with dtype, shape and empty value; the empty state."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,6 @@ from morphogen.state.env import (
     Signals,
     Slots,
 )
-from morphogen.state.tree_ops import get_branches, get_leaves
 
 HISTORY = 5
 
@@ -98,10 +96,23 @@ INSTANCE = _leaves(
 )
 CLOCK = _leaves(Clock, dtypes={_I: "episode epoch"})
 SCALING = _leaves(LossScaling, dtypes={_I: "good_minibatches"}, empty={"loss_scale": 65_536.0})
-KEY = StateLeaf("key", _I, ("key",))
 PARTS: dict[str, tuple[StateLeaf, ...]] = {
-    **{"host": HOST, "slots": SLOTS, "signals": SIGNALS},
-    **{"governor": GOVERNOR, "instance": INSTANCE, "clock": CLOCK, "scaling": SCALING},
+    "host": HOST,
+    "slots": SLOTS,
+    "signals": SIGNALS,
+    "governor": GOVERNOR,
+    "instance": INSTANCE,
+    "clock": CLOCK,
+    "scaling": SCALING,
+}
+_CLASSES: dict[str, Any] = {
+    "host": HostState,
+    "slots": Slots,
+    "signals": Signals,
+    "governor": Governor,
+    "instance": Instance,
+    "clock": Clock,
+    "scaling": LossScaling,
 }
 
 
@@ -119,25 +130,37 @@ class Sizes:
 
     def axis(self, letter: str) -> int:
         """Return the length of an axis of `StateLeaf.shape`."""
-        sizes = {
+        lengths = {
             "S": len(self.slots),
             "P": self.host_params,
             "history": HISTORY,
             "window": self.window,
+            "C": self.classes,
+            "N": self.table,
         }
-        return {**sizes, "C": self.classes, "N": self.table, "key": 3}[letter]
+        return lengths[letter]
 
 
-def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Return all leaves of a part of `PARTS` for all envs, empty."""
-    return {
-        leaf.name: torch.full(_shape(leaf, sizes), leaf.empty, dtype=leaf.dtype, device=device)
+def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu", **branches: Any) -> Any:
+    """Return a part of `PARTS` for all envs, [E], each leaf empty.  branches: of the governor."""
+    leaves = {
+        leaf.name: torch.full(
+            (sizes.envs, *map(sizes.axis, leaf.shape)), leaf.empty, dtype=leaf.dtype, device=device
+        )
         for leaf in PARTS[name]
     }
+    return _CLASSES[name](**leaves, **branches, batch_size=[sizes.envs], device=device)
 
 
-def _shape(leaf: StateLeaf, sizes: Sizes) -> tuple[int, ...]:
-    return (sizes.envs, *(sizes.axis(letter) for letter in leaf.shape))
+def _empty_seeds(sizes: Sizes, device: torch.device) -> TensorDict:
+    seeds = {
+        name: {
+            leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device)
+            for leaf in ("params", "momentum")
+        }
+        for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
+    }
+    return TensorDict(seeds, batch_size=[sizes.envs], device=device)
 
 
 def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
@@ -145,54 +168,19 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
     the reward rule.
     """
     device = key.device
-    lead = {"batch_size": [sizes.envs], "device": device}
-
-    def snapshot() -> dict[str, Any]:
-        leaves = "params", "momentum"
-        seeds = {
-            name: {
-                leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device)
-                for leaf in leaves
-            }
-            for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
-        }
-        return {
-            "host": HostState(**empty_part("host", sizes, device), **lead),
-            "seeds": TensorDict(seeds, **lead),
-            "slots": Slots(**empty_part("slots", sizes, device), **lead),
-            "signals": Signals(**empty_part("signals", sizes, device), **lead),
-        }
-
+    part = functools.partial(empty_part, sizes=sizes, device=device)
+    snapshot = {name: part(name) for name in ("host", "slots", "signals")}
     return EnvState(
-        **snapshot(),
+        host=part("host"),
+        seeds=_empty_seeds(sizes, device),
+        slots=part("slots"),
+        signals=part("signals"),
         ledger=ledger,
-        governor=Governor(**empty_part("governor", sizes, device), **snapshot(), **lead),
-        instance=Instance(**empty_part("instance", sizes, device), **lead),
-        clock=Clock(**empty_part("clock", sizes, device), **lead),
-        scaling=LossScaling(**empty_part("scaling", sizes, device), **lead),
+        governor=part("governor", seeds=_empty_seeds(sizes, device), **snapshot),
+        instance=part("instance"),
+        clock=part("clock"),
+        scaling=part("scaling"),
         key=key,
-        **lead,
+        batch_size=[sizes.envs],
+        device=device,
     )
-
-
-def check_state(state: EnvState, sizes: Sizes) -> None:
-    """Raise ValueError for the first leaf of another dtype or shape; floating-point leaves may have
-    any precision.
-    """
-    leaves = [(part, leaf) for part in PARTS for leaf in PARTS[part]]
-    rows = [
-        (f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf)
-        for part, leaf in leaves
-    ]
-    for path, value, leaf in (*rows, ("key", state.key, KEY)):
-        floating = leaf.dtype.is_floating_point and value.dtype.is_floating_point
-        if value.shape != _shape(leaf, sizes) or (value.dtype != leaf.dtype and not floating):
-            got = f"{value.dtype} {tuple(value.shape)}"
-            raise ValueError(f"{path}: expected {leaf.dtype} {_shape(leaf, sizes)}, got {got}")
-    seeds = get_branches(state.seeds)
-    for slot, count in zip(sizes.slots, sizes.seed_params, strict=True):
-        for name, value in get_leaves(seeds[slot]).items():
-            if value.shape != (sizes.envs, count):
-                raise ValueError(
-                    f"seeds.{slot}.{name}: expected {(sizes.envs, count)}, got {tuple(value.shape)}"
-                )

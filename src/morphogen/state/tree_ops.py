@@ -85,6 +85,12 @@ def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
     return list(nodes.values(True, True))
 
 
+def copy_tree(tree: TreeT) -> TreeT:
+    """Return a tree with its own tensors."""
+    nodes: Any = tree
+    return nodes.clone()
+
+
 def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Expand tensors to the shape to which they broadcast; views."""
     views: Any = torch.broadcast_tensors(*tensors)
@@ -139,6 +145,11 @@ def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
         fields = ", ".join(sorted(field_names(kind)))
         raise ValueError(f"{kind.__name__}: expected the fields {fields}, got {', '.join(leaves)}")
     return build_tree(kind, leaves, storage_of(like))
+
+
+def unsafe_tensordict(like: Tree, leaves: Mapping[str, Any]) -> TensorDict:
+    """Build a TensorDict like `unsafe_new`."""
+    return build_tree(TensorDict, dict(leaves), storage_of(like))
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
@@ -230,7 +241,7 @@ def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
         name: select(mask[:, s], other[name], seed)
         for s, (name, seed) in enumerate(get_branches(no).items())
     }
-    return unsafe_new(TensorDict, no, **rows)
+    return unsafe_tensordict(no, rows)
 
 
 def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
@@ -240,8 +251,8 @@ def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
         occupied.unsqueeze(-1).unbind(1), get_branches(seeds).items(), strict=True
     ):
         leaves = {key: choose(full, leaf, 0.0) for key, leaf in get_leaves(row).items()}
-        rows[name] = unsafe_new(TensorDict, row, **leaves)
-    return unsafe_new(TensorDict, seeds, **rows)
+        rows[name] = unsafe_tensordict(row, leaves)
+    return unsafe_tensordict(seeds, rows)
 
 
 def masked_update(tree: TreeT, *writes: Write) -> TreeT:
@@ -279,48 +290,49 @@ def _build_table(values: Table | float, dtype: torch.dtype, device: torch.device
 
 
 @functools.cache
-def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
+def _cache_table(
+    build: Callable[..., Table | float],
+    args: tuple[Hashable, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> str:
     """Return the name of the attribute that holds a table."""
     name = f"table_{next(_NUMBERS)}"
-    setattr(_TABLES, name, _build_table(values, dtype, device))
+    setattr(_TABLES, name, _build_table(build(*args), dtype, device))
     return name
 
 
 @torch.compiler.assume_constant_result
-def _table_name(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
-    return _cache_table(values, dtype, device)
+def _table_name(
+    build: Callable[..., Table | float],
+    args: tuple[Hashable, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> str:
+    return _cache_table(build, args, dtype, device)
 
 
-def constant_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a constant as a tensor, built once per device: later calls copy nothing.
+def computed_table(
+    build: Callable[..., Table | float],
+    *args: Hashable,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Return `build(*args)` as a tensor, built once per device: later calls copy nothing.
 
     A graph reads the table like an attribute of a module: assumed-constant results of two calls
     stop the compiler.
     """
-    return getattr(_TABLES, _table_name(values, dtype, device))
+    return getattr(_TABLES, _table_name(build, args, dtype, device))
 
 
-@functools.cache
-def _cache_computed(
-    build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any
-) -> str:
-    return _cache_table(build(*args), dtype, device)
+def _as_given(values: Table | float) -> Table | float:
+    return values
 
 
-@torch.compiler.assume_constant_result
-def _computed_name(
-    build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any
-) -> str:
-    return _cache_computed(build, args, dtype, device)
-
-
-def computed_table(
-    build: Callable[..., Table], *args: Hashable, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return `build(*args)` as `constant_table` would; the numbers are computed, and hashed, once
-    per arguments.
-    """
-    return getattr(_TABLES, _computed_name(build, args, dtype, device))
+def constant_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a constant as a tensor, built once per device (`computed_table`)."""
+    return computed_table(_as_given, values, dtype=dtype, device=device)
 
 
 def _count_up(count: int) -> Table:

@@ -9,8 +9,8 @@ from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import (
-    choose,
-    expand_mask,
+    clear_rows,
+    copy_tree,
     is_finite,
     l2_norm,
     nested_leaves,
@@ -67,18 +67,16 @@ def govern(
     newest = positions(size, old.window.device) == (old.count % size)[:, None]
     window = torch.where(newest & normal[:, None], validation.loss[:, None], old.window)
     # Zero after a rollback: a host without its seeds has another level of losses.
-    record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
-    record = {name: choose(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
-    parts = {
-        name: select(due, getattr(state, name), getattr(old, name))
-        for name in ("host", "seeds", "slots")
-    }
-    parts["signals"] = select(due, calm, old.signals)
     watch = replace(
         old,
-        **record,
+        window=clear_rows(back, window),
+        count=clear_rows(back, old.count + normal),
+        streak=clear_rows(back, verdict["streak"]),
         snapshot_epoch=torch.where(due, state.clock.epoch, old.snapshot_epoch),
-        **parts,
+        host=select(due, state.host, old.host),
+        seeds=select(due, state.seeds, old.seeds),
+        slots=select(due, state.slots, old.slots),
+        signals=select(due, calm, old.signals),
     )
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
@@ -99,8 +97,14 @@ def govern(
         signals=select(back, restored, calm),
         governor=watch,
     )
-    facts = {**verdict, "snapshot_epoch": watch.snapshot_epoch, "seeds_pruned": pruned.sum(-1)}
-    return after, unsafe_new(GovernorReport, state, **facts)
+    report = unsafe_new(
+        GovernorReport,
+        state,
+        snapshot_epoch=watch.snapshot_epoch,
+        seeds_pruned=pruned.sum(-1),
+        **verdict,
+    )
+    return after, report
 
 
 def first_snapshot(state: EnvState) -> EnvState:
@@ -122,9 +126,14 @@ def first_snapshot(state: EnvState) -> EnvState:
     watch = state.governor
     fresh = replace(
         watch,
-        **{name: torch.zeros_like(getattr(watch, name)) for name in ("window", "count", "streak")},
-        **{name: getattr(state, name).clone() for name in ("host", "seeds", "slots", "signals")},
+        window=torch.zeros_like(watch.window),
+        count=torch.zeros_like(watch.count),
+        streak=torch.zeros_like(watch.streak),
         snapshot_epoch=torch.full_like(watch.snapshot_epoch, -1),
+        host=copy_tree(state.host),
+        seeds=copy_tree(state.seeds),
+        slots=copy_tree(state.slots),
+        signals=copy_tree(state.signals),
     )
     return replace(state, governor=fresh)
 

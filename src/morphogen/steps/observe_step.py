@@ -116,10 +116,13 @@ def observe(
     clean, good = _remove_nonfinite(
         join_vectors(torch.cat(env_groups, dim=-1), instance, each), len(net.slots)
     )
+    env, instance, each = split_vectors(clean)
     return unsafe_new(
         Observation,
         state,
-        **split_vectors(clean),
+        env=env,
+        instance=instance,
+        slots=each,
         blueprints=choose(occupied(slots.stage), slots.blueprint, -1),
         finite=good.all(-1),
         nonfinite=(~good).sum(-1),

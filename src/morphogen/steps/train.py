@@ -37,6 +37,7 @@ from morphogen.state.tree_ops import (
     refuse_transforms,
     replace,
     unsafe_new,
+    unsafe_tensordict,
 )
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
@@ -44,14 +45,13 @@ from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import AlphaMode, Stage
 
 _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
-    *(
-        "gradient_norm",
-        "gradient_health",
-        "gradient_valid",
-        "gradient_ratio",
-        "gradient_ratio_valid",
-    ),
-    *("vanishing", "exploding"),
+    "gradient_norm",
+    "gradient_health",
+    "gradient_valid",
+    "gradient_ratio",
+    "gradient_ratio_valid",
+    "vanishing",
+    "exploding",
 )
 
 # parts of the state that an epoch of training replaces
@@ -205,19 +205,14 @@ def train_minibatch(
     scaling = train_state.scaling
     streak = train_state.streak
     scale = None if scaling is None else scaling.scale
-    noise = (
-        None
-        if context.dropout is None
-        else _dropout_streams(context.dropout, train_state.tally.total)
+    noise = None
+    if context.dropout is not None:
+        key, episode, epoch = context.dropout
+        minibatch = train_state.tally.total
+        noise = rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
+    objective = functools.partial(
+        _objective, batch=batch, context=context, plan=plan, net=net, scale=scale, noise=noise
     )
-    options: dict[str, Any] = {
-        "context": context,
-        "plan": plan,
-        "net": net,
-        "scale": scale,
-        "noise": noise,
-    }
-    objective = functools.partial(_objective, batch=batch, **options)
     leaves = weights[:1] if context.active is None else weights
     grads, (loss, correct) = grad_and_value(objective, leaves)
     host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
@@ -234,23 +229,20 @@ def train_minibatch(
     layers = None if train_state.tally.layers is None else _layer_norms(host_grad, net)
     measured = MinibatchStats(loss, correct, finite, norm, layers)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
-    knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
     host, velocity = sgd(
-        train_state.weights.host, train_state.velocity.host, clipped, finite, **knobs
+        train_state.weights.host,
+        train_state.velocity.host,
+        clipped,
+        finite,
+        lr=spec.lr,
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
     )
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
         velocity=train_state.velocity._replace(host=velocity),
         tally=minibatch_tally.add_minibatch(train_state.tally, measured),
     ), measured
-
-
-def _dropout_streams(place: tuple[Tensor, Tensor, Tensor], minibatch: Tensor) -> Tensor:
-    """Return the random streams of dropout.  place: of the context; minibatch int64 [E], its number
-    -> int64 [E, 5].
-    """
-    key, episode, epoch = place
-    return rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
 
 
 def _objective(
@@ -330,21 +322,26 @@ def _step_seeds(
     seeds = train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
-    limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    stats = blocks.grad_stats(grad[0], running.params, seeds.square, **limits)
+    stats = blocks.grad_stats(
+        grad[0],
+        running.params,
+        seeds.square,
+        vanishing=lifecycle.vanishing,
+        exploding=lifecycle.exploding,
+    )
     seed_finite = (stats.norm < math.inf) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = clip_factor(stats.norm, max_norm=spec.max_grad_norm).masked_fill(~live, -1.0)
     factor = blocks.expand_to_params(factor, running.params)
-    knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(
         train_state.weights.seeds,
         train_state.velocity.seeds,
         grad[0] * factor,
         factor >= 0,
-        **knobs,
+        lr=spec.seed_lr,
+        momentum=spec.momentum,
     )
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
@@ -418,21 +415,19 @@ def finish_epoch(
 
 def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
     """Scatter the parameters of active seeds back into the storage."""
-    seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
-    for leaf, buffer in (
-        ("params", train_state.weights.seeds),
-        ("momentum", train_state.velocity.seeds),
-    ):
-        ran = blocks.split_params(buffer, plan.train, net=net)
-        for s, (name, part, index) in enumerate(
-            zip(net.names, ran, train_state.context.indices, strict=True)
-        ):
-            layouts = sites.slot_layouts(plan.train[s], s, net=net)
-            seeds[name][leaf] = sites.scatter_params(
-                get_leaf(state.seeds, (name, leaf)), part, index, layouts
-            )
-    rows = {name: unsafe_new(TensorDict, state, **leaves) for name, leaves in seeds.items()}
-    return unsafe_new(TensorDict, state, **rows)
+    trained = {"params": train_state.weights.seeds, "momentum": train_state.velocity.seeds}
+    parts = {
+        leaf: blocks.split_params(buffer, plan.train, net=net) for leaf, buffer in trained.items()
+    }
+    seeds: dict[str, TensorDict] = {}
+    for s, (name, index) in enumerate(zip(net.names, train_state.context.indices, strict=True)):
+        layouts = sites.slot_layouts(plan.train[s], s, net=net)
+        leaves = {
+            leaf: sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part[s], index, layouts)
+            for leaf, part in parts.items()
+        }
+        seeds[name] = unsafe_tensordict(state, leaves)
+    return unsafe_tensordict(state, seeds)
 
 
 def _gradient_signals(

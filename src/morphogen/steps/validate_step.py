@@ -5,7 +5,7 @@ all envs.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -17,11 +17,18 @@ from morphogen.hosts.answers import NO_LABEL, answer_losses, count_labels
 from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.net import Net
-from morphogen.hosts.plan import CoalitionTree, Plan
+from morphogen.hosts.plan import Plan
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
-from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_transforms, unsafe_new
+from morphogen.state.tree_ops import (
+    choose,
+    get_leaf,
+    nested_leaves,
+    refuse_transforms,
+    unsafe_new,
+    unsafe_tensordict,
+)
 
 Show = Callable[[Tensor, Tensor, Tensor], Tensor]  # inputs, view, sample numbers -> inputs
 
@@ -85,13 +92,46 @@ def validate(
     )
     with torch.no_grad():
         chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
-        options: Any = {
-            "net": net,
-            "chunk": chunk or net.host.chunk,
-            "show": show,
-            "repeat": repeat,
-        }
-        return _validate(state, chosen, coalition, evaluated, plan, inputs=split.inputs, **options)
+        networks = _coalition_networks(state, coalition, evaluated, plan, net=net)
+        ends = networks.ends
+        host = net.precision.cast(state.host.params)
+        used = used_classes(state.instance, net)
+        masks = net.networks.masks(state.instance, host)
+        rows = HostRows(net.host_layout.split(host), masks, None)
+
+        def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
+            part = counts.start + torch.arange(size, device=counts.start.device)
+            samples = chosen.number.index_select(-1, part)
+            shown = split.inputs[samples]
+            if show is not None:
+                shown = show(shown, state.instance.view_code, samples)
+            logits = forward(net.precision.cast(shown), rows, used, networks.growth, net=net)
+            logits = logits.to(state.host.params.dtype)
+            right, nats, total = _count_correct(logits, chosen.labels.index_select(1, part), ends)
+            return ChunkCounts(
+                counts.start + size, counts.right + right, counts.nats + nats, counts.total + total
+            )
+
+        envs, samples = chosen.labels.shape[:2]
+        parts = math.ceil(samples / (chunk or net.host.chunk))
+        # chunks differ by a sample at most; the larger ones come first
+        size, larger = divmod(samples, parts)
+        counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)
+        counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
+        counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
+        total = counts.total.clamp(min=1)
+        right = counts.right
+        number = networks.number
+        right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
+        points = 100.0 * right.to(counts.nats.dtype) / total.unsqueeze(-1)
+        return unsafe_new(
+            Validation,
+            state,
+            loss=counts.nats / total,
+            accuracy=choose(evaluated, points, 0.0),
+            coalition=coalition,
+            evaluated=evaluated,
+        )
 
 
 class ChosenSamples(NamedTuple):
@@ -118,73 +158,33 @@ def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
     return ChosenSamples(index, choose(place < count, labels.gather(1, index), NO_LABEL))
 
 
-def _validate(
-    state: EnvState,
-    chosen: ChosenSamples,
-    coalition: Tensor,
-    evaluated: Tensor,
-    plan: Plan,
-    *,
-    inputs: Tensor,
-    net: Net,
-    chunk: int,
-    show: Show | None,
-    repeat: Repeat,
-) -> Validation:
-    nothing = (None,) * len(net.slots)
-    # number [E, K]: row of a coalition
-    growth = SlotSeeds(plan.evaluate, nothing, nothing)
+class CoalitionNetworks(NamedTuple):
+    """Networks that run side by side: every env under each of its coalitions."""
+
+    growth: SlotSeeds
+    number: Tensor | None  # int64 [E, K], row of a coalition; None: no seed runs
+    # env of every row after the last slot, int64 [R], and row of every env as it is, int64 [E];
+    # None: a row is an env
+    ends: tuple[Tensor, Tensor] | None
+
+
+def _coalition_networks(
+    state: EnvState, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net
+) -> CoalitionNetworks:
+    if not any(slot.groups for slot in plan.evaluate):
+        nothing = (None,) * len(net.slots)
+        return CoalitionNetworks(SlotSeeds(plan.evaluate, nothing, nothing), None, None)
+    tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
+    where = sites.validation_indices(state.slots, tree, plan, net=net)
+    seeds = _cast_seeds(state.seeds, net)
+    params = sites.gather_params(seeds, "params", plan.evaluate, where, net=net)
+    envs, width = coalition.shape
+    number = tree.number[-1]
     ends = None
-    number = None
-    if any(slot.groups for slot in plan.evaluate):
-        tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
-        where = sites.validation_indices(state.slots, tree, plan, net=net)
-        params = sites.gather_params(
-            _cast_seeds(state.seeds, net), "params", plan.evaluate, where, net=net
-        )
-        growth = SlotSeeds(plan.evaluate, where, params)
-        ends = _output_rows(tree, plan, coalition)
-        number = tree.number[-1]
-    networks = net.networks
-    host = net.precision.cast(state.host.params)
-    used = used_classes(state.instance, net)
-    rows = HostRows(net.host_layout.split(host), networks.masks(state.instance, host), None)
-
-    def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
-        part = counts.start + torch.arange(size, device=counts.start.device)
-        samples = chosen.number.index_select(-1, part)
-        shown = inputs[samples]
-        if show is not None:
-            shown = show(shown, state.instance.view_code, samples)
-        logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(
-            state.host.params.dtype
-        )
-        chunk = _count_correct(logits, chosen.labels.index_select(1, part), ends)
-        return ChunkCounts(
-            counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True))
-        )
-
-    envs, samples = chosen.labels.shape[:2]
-    parts = math.ceil(samples / chunk)
-    # chunks differ by a sample at most; the larger ones come first
-    size, larger = divmod(samples, parts)
-    counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)
-    counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
-    counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
-    right = counts.right
-    nats = counts.nats
-    total = counts.total.clamp(min=1)
-    right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
-    points = 100.0 * right.to(nats.dtype) / total.unsqueeze(-1)
-    accuracy = choose(evaluated, points, 0.0)
-    return unsafe_new(
-        Validation,
-        state,
-        loss=nats / total,
-        accuracy=accuracy,
-        coalition=coalition,
-        evaluated=evaluated,
-    )
+    if plan.rows[-1] != envs:
+        candidates = sites.row_candidates(tree, len(plan.rows), plan.rows[-1])
+        ends = (candidates // width, number[:, 0])
+    return CoalitionNetworks(SlotSeeds(plan.evaluate, where, params), number, ends)
 
 
 def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
@@ -192,8 +192,8 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     if net.precision.dtype is None:
         return seeds
     cast = {name: net.precision.cast(get_leaf(seeds, (name, "params"))) for name in net.names}
-    rows = {name: unsafe_new(TensorDict, seeds, params=params) for name, params in cast.items()}
-    return unsafe_new(TensorDict, seeds, **rows)
+    rows = {name: unsafe_tensordict(seeds, {"params": params}) for name, params in cast.items()}
+    return unsafe_tensordict(seeds, rows)
 
 
 def _no_counts(rows: int, *, like: Tensor) -> ChunkCounts:
@@ -201,18 +201,6 @@ def _no_counts(rows: int, *, like: Tensor) -> ChunkCounts:
     zeros = partial(torch.zeros, dtype=torch.int64, device=like.device)
     envs = like.shape[0]
     return ChunkCounts(zeros(1), zeros(rows), like.new_zeros(envs), zeros(envs))
-
-
-def _output_rows(
-    tree: CoalitionTree, plan: Plan, coalition: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Env of every row after the last slot, int64 [R], and row of every env as it is, [E]; None: a
-    row is an env.
-    """
-    envs, width = coalition.shape
-    if plan.rows[-1] == envs:
-        return None
-    return sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0]
 
 
 def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
@@ -228,7 +216,7 @@ def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
 def _count_correct(
     logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts of one piece; `rows` of `_output_rows`.
+    """Counts of one piece; `rows`: `CoalitionNetworks.ends`.
 
     Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers
     int64 [R], sum of the losses of the env as it is, float [E], answers that count, int64 [E].

@@ -6,7 +6,7 @@ Only the scheduler decides when the host waits for the device; every crossing go
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -152,9 +152,9 @@ class Scheduler:
         )
         self.learner = build_learner(spec)
         self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
-        self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
+        self._siblings = 1 if self.learner is None else spec.ppo.world_envs
         self.reporter = Reporter(
-            setup, parts.sinks, demonstrated=self.demonstrated, siblings=self.world_envs
+            setup, parts.sinks, demonstrated=self.demonstrated, siblings=self._siblings
         )
         self.round = self.epoch = 0  # the next epoch to run
         self.env = self._open_env(parts.capture)
@@ -326,16 +326,15 @@ class Scheduler:
         spec = self.setup.spec
         own = self._own
         worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
-        return open_environment(
+        env = open_environment(
             self.setup,
             envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
             actions=rng.env_keys(spec.seed, own.start, len(own)),
             control=self.control,
             transfers=self.transfers,
-            compiled=self.compiled,
-            capture=capture,
-            timer=self.timer,
         )
+        capture = capture or env.capture
+        return replace(env, compiled=self.compiled, capture=capture, timer=self.timer)
 
     def _elapsed_s(self) -> float:
         """Seconds of the clock without compiling."""
@@ -351,7 +350,7 @@ class Scheduler:
         """Consecutive envs that play the same world in this round; 1 if the demonstrator, which
         draws nothing, acts.
         """
-        return 1 if self.round < self.demonstrated else self.world_envs
+        return 1 if self.round < self.demonstrated else self._siblings
 
     @property
     def graph_totals(self) -> CompileStats:

@@ -5,6 +5,7 @@ ranks.
 import itertools
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +18,15 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.extras.ranks.rank_exchange import RankExchange
-from morphogen.policy.distribution import build_lookups
 from morphogen.policy.observation_scaling import init_stats
-from morphogen.ppo import minibatch
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE
 from morphogen.ppo.learner import Learner, PpoLearner, draw_minibatches
 from morphogen.ppo.metrics import METRIC_NAMES
 from morphogen.ppo.moments import masked_moments, merge_moments
+from morphogen.ppo.ppo_state import init_ppo
 from morphogen.ppo.rollout_stats import rollout_stats
-from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
+from morphogen.ppo.update import minibatch_indices, update_ppo
 from morphogen.train.loop import Scheduler
 from tests.extras.ranks import thread_ranks
 
@@ -50,19 +50,9 @@ def rollout_of(learner=LEARNER, seed: int = 0):
 ROLLOUT = rollout_of()
 
 
-@pytest.fixture
-def double(monkeypatch):
-    """Convert trees to double precision, and with them the constant tables of the policy, which are
-    float32.
-    """
-
-    def build(floor, device):
-        tables = build_lookups(floor, device)
-        names = ("row_op", "row_head", "uses_slot")
-        return tables._replace(**{name: getattr(tables, name).double() for name in names})
-
-    monkeypatch.setattr(minibatch, "build_lookups", build)
-    return lambda tree: tree.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+def double(tree: Any) -> Any:
+    """Convert a tree to double precision."""
+    return tree.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
 
 
 def run_ranks(ranks, action):
@@ -135,7 +125,7 @@ FIRST = learn(ALONE, ROLLOUT, LEARNER)[0]
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("ratio", ["head", "joint"])
-def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio, double):
+def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio):
     spec = PpoSpec(target_kl=None, contribution_coef=0.5, ratio=ratio)
     one, many, gap = compare(ranks, double(ROLLOUT), double(LEARNER), spec=spec)
     assert gap < 1e-10
@@ -143,7 +133,7 @@ def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio, 
     assert_same_metrics(one[1], many[1], 1e-6)
 
 
-def test_a_second_round_starts_from_the_merged_scales_and_statistics(double):
+def test_a_second_round_starts_from_the_merged_scales_and_statistics():
     one, many, gap = compare(2, double(rollout_of(FIRST, seed=1)), double(FIRST))
     assert gap < 1e-10
     assert distance(one[0].return_scale, many[0].return_scale) < 1e-12
@@ -164,7 +154,7 @@ def test_one_update_exchanges_a_gradient_per_minibatch_and_the_rest_once():
 @pytest.mark.parametrize(
     ("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)]
 )
-def test_an_invalid_env_of_one_rank_counts_for_nothing_on_any(field, env, t, double):
+def test_an_invalid_env_of_one_rank_counts_for_nothing_on_any(field, env, t):
     rollout = double(ROLLOUT).clone()
     rollout[field][t, env] = math.nan
     one, many, gap = compare(2, rollout, double(LEARNER))
@@ -174,7 +164,7 @@ def test_an_invalid_env_of_one_rank_counts_for_nothing_on_any(field, env, t, dou
     assert_same_metrics(one[1], many[1], 1e-6)
 
 
-def test_a_rank_without_a_valid_env_takes_the_steps_of_the_others(double):
+def test_a_rank_without_a_valid_env_takes_the_steps_of_the_others():
     rollout = double(ROLLOUT).clone()
     rollout["reward"][:, : ENVS // 2] = math.nan
     one, many, gap = compare(2, rollout, double(LEARNER))
@@ -183,7 +173,7 @@ def test_a_rank_without_a_valid_env_takes_the_steps_of_the_others(double):
     assert_same_metrics(one[1], many[1], 1e-6)
 
 
-def test_the_divergence_that_stops_one_rank_stops_all(double):
+def test_the_divergence_that_stops_one_rank_stops_all():
     rollout = double(ROLLOUT).clone()
     rollout["log_prob"][:, :2, 0] -= 1.0  # of envs of rank 0 alone: rank 1 by itself would go on
     spec = PpoSpec(target_kl=0.01, contribution_coef=0.5)

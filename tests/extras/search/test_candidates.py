@@ -264,7 +264,7 @@ def test_lives_of_several_worlds_stand_side_by_side():
     both, second, first = (
         fetch_traces(context_of(setup).transfers, parts),
         fetch_traces(context_of(setup).transfers, parts[1:]),
-        fetch_traces(context_of(setup).transfers, parts, 2),
+        fetch_traces(context_of(setup).transfers, parts, episodes=2),
     )
     assert both.network_value.shape == both.cost.shape == (8, 6)
     assert both.fossil_blueprint.shape == (6, len(setup.spec.slots))

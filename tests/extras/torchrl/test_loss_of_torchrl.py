@@ -15,7 +15,8 @@ from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.policy import distribution as d
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.minibatch_loss import minibatch_objective
-from morphogen.ppo.prepare import init_scale, prepare_rows
+from morphogen.ppo.ppo_state import init_ppo
+from morphogen.ppo.prepare import prepare_rows
 
 ONES = torch.ones(8)
 WEIGHTS = Coefficients(lr=1e-3, entropy=0.05, value=0.5)
@@ -27,7 +28,8 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
     module.
     """
     policy = small(floor=FLOOR)
-    learned = policy.init(KEY)
+    learner = init_ppo(policy, KEY)
+    learned = learner.params
     rollout = play(policy, learned, steps=5, envs=4)
     rollout["log_prob"] += (
         0.1
@@ -35,11 +37,9 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
         * (rollout["log_prob"] != 0)
     )
     spec = PpoSpec(ratio="joint", contribution_coef=0.0)
-    _, rows, _ = prepare_rows(
-        learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed"
-    )
+    _, rows, _ = prepare_rows(learner, rollout, policy=policy, spec=spec, kind="fixed")
     rows["free"] = torch.ones_like(rows["free"])
-    net, keys = dict(learned["net"].items()), d.build_lookups(FLOOR, CPU)
+    net = dict(learned["net"].items())
     _, measured = minibatch_objective(
         net,
         rows,
@@ -47,15 +47,11 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
         policy=policy,
         spec=spec,
         weights=WEIGHTS,
-        lookups=keys,
-        factors=ONES,
     )
     batch = to_torchrl(rollout)
     batch["advantage"] = rows["advantage"].T.unsqueeze(-1)
     batch["value_target"] = rows["target"].T.unsqueeze(-1)
-    theirs = torchrl_loss(
-        policy.distribution(net, rows, keys)[0], policy.rescore(net, rows, keys).value
-    )(batch)
+    theirs = torchrl_loss(policy.distribution(net, rows)[0], policy.rescore(net, rows).value)(batch)
     assert measured["policy_loss"][0].item() == pytest.approx(
         theirs["loss_objective"].item(), abs=1e-5
     )

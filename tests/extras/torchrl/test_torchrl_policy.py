@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 def test_the_distribution_has_joint_log_prob_exact_entropy_and_mode():
     logits, legal = tables(4), d.build_support(masks(4))
     ours = FactoredDistribution(*logits, legal, FLOOR)
-    inner = d.normalise_tables(logits, legal, d.build_lookups(FLOOR, CPU))
+    inner = d.normalise_tables(logits, legal, FLOOR)
     action = ours.sample_with(torch.randn(4, 41, generator=source(0)))
     assert torch.equal(ours.log_prob(action), d.head_log_prob(inner, action).sum(-1))
     assert torch.equal(ours.entropy(), d.action_entropy(inner))

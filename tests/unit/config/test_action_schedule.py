@@ -468,12 +468,6 @@ def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
     assert scheduler.transfers.ledger == expected_ledger(rounds=1, epochs=6)
 
 
-def test_looking_up_a_schedule_asks_the_host_for_nothing():
-    table = build_control(parsed({**GROW, "env": 1}), SPEC, torch.device("meta"))
-    entry, present = table.at(*(torch.zeros(3, dtype=torch.int64, device="meta") for _ in range(2)))
-    assert (entry.shape, present.shape, entry.device.type) == ((3, 8), (3,), "meta")
-
-
 def test_a_policy_in_training_can_be_held_to_a_schedule():
     setup = tiny_setup(rounds=1, episode_length=4)
     control = build_control(parsed(GROW, spec=setup.spec), setup.spec, setup.device)

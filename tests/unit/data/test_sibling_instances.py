@@ -31,7 +31,8 @@ def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_
 
 def test_the_sibling_of_number_zero_is_the_world_itself():
     setup = tiny_setup()
-    plain, episode = open_environment(setup, envs=6), torch.full((6,), 2)
+    plain = open_environment(setup, envs=rng.env_keys(setup.spec.seed, 0, 6))
+    episode = torch.full((6,), 2)
     assert trees_equal(plain.init_state(episode), sibling(setup, 0).init_state(episode))
 
 

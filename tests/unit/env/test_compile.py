@@ -1,17 +1,14 @@
 """The compile policy: what gets a graph, how many there are, and that they change no number."""
 
 import json
-import warnings
 from functools import partial
 from io import StringIO
 
 import pytest
 import torch
-from support.extras import has_extra
-from support.small_runs import events_by_round, live, tiny, world_of
+from support.small_runs import events_by_round, tiny
 from torch._dynamo.utils import counters
 
-from bench.harness.bench_scenes import build_scene
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
@@ -24,13 +21,9 @@ from morphogen.errors import CompileError, DeviceError
 from morphogen.log.console import Console
 from morphogen.log.writer import MemorySink
 from morphogen.ppo.exchange import Exchange
-from morphogen.steps.validate_step import validate
 from morphogen.testing.builders import tree_equality
-from morphogen.testing.laws.step import GraphCounter
 from morphogen.train.loop import Hooks, Parts, Scheduler
-from morphogen.train.session import TrainResult
 from morphogen.train.train import compile_units, train_ppo_vectorized
-from morphogen.train.warm_up import warm_up
 
 LIFE = [  # env 1 prunes what env 0 keeps
     {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm", "tempo": "FAST"},
@@ -147,20 +140,6 @@ def test_the_device_that_auto_stands_for_decides_the_options_of_the_compiler(mon
     assert all(compiler_options("cpu", "observe").items() <= given.items() for given in options)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
-def test_validation_of_every_way_of_blending_is_one_graph():
-    hosts = ["digits", *["cifar_baseline"] * has_extra("cifar")]
-    for host in hosts:  # the second shows that no number of the first has been made a symbol
-        ours = build_scene(host, 3, "mixed")
-        judge = partial(validate, plan=ours.plan, net=ours.net)
-        compiled = torch.compile(judge, fullgraph=True, dynamic=False, backend="eager")
-        found = compiled(ours.state, ours.split, *ours.requested_coalitions)
-        assert torch.equal(
-            found.accuracy, judge(ours.state, ours.split, *ours.requested_coalitions).accuracy
-        )
-
-
 def test_the_time_of_making_a_graph_is_told_apart():
     now = [0.0]
 
@@ -191,85 +170,10 @@ def test_the_time_of_making_a_graph_is_told_apart():
     assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [400.0, 0.0]
 
 
-def epochs_run(setup, length=8):
-    """Epochs of a random life: a function that runs one under a plan, and the arguments and plan of
-    each epoch.
-    """
-    world = world_of(setup)
-    given = [(epoch.before, epoch.choice.action) for epoch in live(world, "random", epochs=length)][
-        3:
-    ]
-
-    def run_under(plan):
-        return partial(world.advance, plan=plan)
-
-    return run_under, given, [world.plan(*one) for one in given]
-
-
-@pytest.mark.slow
-def test_a_whole_epoch_is_one_graph_of_tensors_for_its_plan():
-    torch.compiler.reset()
-    counter = GraphCounter("eager")
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own
-        run_under, given, plans = epochs_run(build_setup(small()))
-        at = next(i for i, plan in enumerate(plans) if any(plan.births))
-        graph = torch.compile(run_under(plans[at]), fullgraph=True, dynamic=False, backend=counter)
-        found = [graph(*given[at]) for _ in range(2)]
-        assert counter.graphs == 1
-        for got in found:
-            same(got, run_under(plans[at])(*given[at]))
-
-
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none"
-)
-def test_a_cuda_graph_replays_a_whole_epoch():
-    with torch.no_grad():
-        run_under, given, plans = epochs_run(
-            build_setup(small(engine=EngineSpec(devices=("cuda",))))
-        )
-        step = run_under(plans[0])
-        static, graph, beside = (
-            tree_equality.copy_tree(given[0]),
-            torch.cuda.CUDAGraph(),
-            torch.cuda.Stream(),
-        )
-        with torch.cuda.stream(beside):
-            for _ in range(3):
-                step(*static)
-        torch.cuda.current_stream().wait_stream(beside)
-        with torch.cuda.graph(graph):
-            out = step(*static)
-        graph.replay()
-        same(out, step(*given[0]))
-
-
 def test_a_mode_that_needs_cuda_is_refused_on_a_cpu():
     spec = tiny(engine=EngineSpec(devices=("cpu",), compile="reduce-overhead"))
     with pytest.raises(DeviceError, match="reduce-overhead: expected a CUDA device, got cpu"):
         build_setup(spec)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
-def test_twenty_rounds_need_no_more_graphs_than_their_kinds_of_units():
-    """Every plan of these rounds is another one; two policies act."""
-
-    def compiler(function, options, **fixed):
-        kept = {"guard_filter_fn": options["guard_filter_fn"]}
-        return torch.compile(function, backend=counter, options=kept, **fixed)
-
-    counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, minibatches=1, imitation_rounds=2)
-    spec = small(rounds=20, episode_length=8, ppo=ppo, engine=engine())
-    units = CompiledUnits(spec.engine, compiler=compiler)
-    scheduler = Scheduler(build_setup(spec), Parts(compiled=units))
-    warm_up(scheduler.setup, Parts(), units)
-    with torch.no_grad():
-        history = scheduler.run()
-    assert sum(summary.germinated for summary in history) > 20
-    assert [summary.graphs for summary in history] == [5, *[0] * 19]
-    assert counter.graphs == 5
 
 
 def broken(function, **_):
@@ -382,18 +286,3 @@ def test_units_do_not_share_the_largest_number_of_graphs():
             units.unit(f"add {number}", partial(torch.add, number))(torch.ones(1)).item()
             == number + 1
         )
-
-
-def test_seconds_of_compiling_are_shown_by_unit():
-    err, out = StringIO(), StringIO()
-    console = Console(err=err, out=out)
-    for unit, seconds in (("observe", 1.26), ("act", 11.6), ("act", 3.0)):
-        console.end_compiling(unit, None)
-        console.end_compiling(unit, seconds)
-    console.finish(TrainResult((), None, (), None))
-    assert err.getvalue().splitlines() == [
-        "compiling observe: 1 s",
-        "compiling act: 12 s",
-        "compiling act: 3 s",
-    ]
-    assert "compiled in 15.9 s: observe 1.3 s, act 14.6 s" in out.getvalue()

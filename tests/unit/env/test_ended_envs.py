@@ -12,7 +12,7 @@ import morphogen as mg
 from morphogen.config.groups import DataSpec
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import ResidentFeed
-from morphogen.env import actions, phases
+from morphogen.env import actions
 from morphogen.env.environment import open_environment
 from morphogen.testing.builders.tree_equality import assert_trees_equal, leaves, trees_equal
 from morphogen.vocab.action import Op, Outcome, Reason
@@ -152,17 +152,6 @@ def test_the_plan_alone_says_whether_an_env_has_ended():
     """So a step of an episode has no operator more, and no other graph."""
     env, states, acts, _ = played("resident")
     assert [env.plan(state, acts[0]).ended for state in states] == [False] * HORIZON + [True]
-
-
-@pytest.mark.slow
-def test_a_compiled_step_of_ended_envs_is_the_eager_one():
-    env, states, acts, _ = played("tiny")
-    mixed, _ = env.restart(states[-1], ROWS)
-    plan = env.plan(mixed, acts[0])
-    free = env.advance(mixed, acts[0], plan=plan._replace(ended=False))
-    hold = partial(phases.hold_ended, mixed, horizon=HORIZON)
-    graph = torch.compile(hold, fullgraph=True, dynamic=False, backend="eager")
-    assert trees_equal(graph(*free), hold(*free))
 
 
 def test_a_step_of_ended_envs_reads_no_value():

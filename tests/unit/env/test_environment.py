@@ -4,7 +4,6 @@ scheduler's own epochs.
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from support.small_runs import live, tiny, tiny_setup, world_of
@@ -20,8 +19,8 @@ from morphogen.env.environment import open_environment
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, trees_equal
-from morphogen.train.loop import Parts, Scheduler
-from morphogen.vocab.action import HEADS, SIZES, Head
+from morphogen.train.loop import Scheduler
+from morphogen.vocab.action import HEADS, Head
 from morphogen.vocab.stage import Stage
 
 META = torch.device("meta")
@@ -218,16 +217,6 @@ def test_an_action_of_another_form_is_refused(history, action, message):
         env.step(states[0], action)
 
 
-def test_random_actions_are_legal_and_follow_the_clock(history):
-    env, states, acts, steps = history
-    assert all((step.outcome.reason < 20).all() for step in steps), (
-        "a reason from 20 on is an illegal action"
-    )
-    assert torch.equal(actions.random(env, states[3], steps[2].inputs), acts[3])
-    assert not torch.equal(acts[2], acts[3])
-    assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
-
-
 def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(history):
     env, states, acts, _ = history
     state, seen = states[0], env.observe(states[0])
@@ -261,22 +250,6 @@ def test_an_action_is_built_from_names(history):
     _, step = env.step(env.reset()[0], built)
     assert step.outcome.executed.all()
     assert not mg.actions.build(env, "WAIT")[:, Head.OP].any()
-
-
-def test_names_that_an_environment_lacks_are_refused_all_at_once(history):
-    with pytest.raises(mg.ConfigError) as caught:
-        mg.actions.build(history[0], "GERMINATE", slot="r9c9", speed="fast")
-    assert [line.partition(",")[0] for line in str(caught.value).splitlines()] == [
-        "action.slot: expected one of r0c0",
-        "action.blueprint: expected one of conv_light",
-        "action.speed: expected one of op",
-    ]
-    with pytest.raises(
-        mg.ConfigError, match=r"action.slot: expected one of op, got an unknown name"
-    ):
-        mg.actions.build(history[0], mg.Op.WAIT, slot="r0c0")
-    with pytest.raises(mg.ConfigError, match=r'action.op: expected one of WAIT, .*, got "GROW"'):
-        mg.actions.build(history[0], "GROW")
 
 
 def test_envs_are_the_same_by_number_and_by_key():
@@ -368,15 +341,6 @@ def test_the_rule_of_the_reward_can_be_handed_in():
     assert step.reward.tolist() == [0.25] * 4
 
 
-def test_a_rule_that_breaks_its_contract_is_refused():
-    def broken(inputs):
-        return {"flat": inputs.val_acc * torch.nan}
-
-    said = r"reward\.rule: broken of this program: step 1: reward: expected finite numbers"
-    with pytest.raises(mg.ConfigError, match=said):
-        mg.make(tiny(), rule=rule_from_function(broken))
-
-
 def test_steps_over_streamed_data_are_pure_too():
     data = DataSpec(batch=8, minibatches=2, val_samples=32)
     setups = [
@@ -443,16 +407,6 @@ def test_an_environment_obeys_a_mask_of_ones_own_within_what_is_legal():
     )
 
 
-def test_a_run_obeys_a_mask_of_ones_own():
-    scheduler = Scheduler(tiny_setup(rounds=1), Parts(control=mg.MaskControl(sterile)))
-    scheduler.run()
-    rows = scheduler.rollout.rows
-    assert not (rows["action"][..., Head.OP] == mg.Op.PRUNE).any()
-    assert not rows["masks"].slot[..., mg.Op.GERMINATE, 0].any()
-    result = mg.play(mg.make(scheduler.setup.spec, instances="held-out"), scheduler.arm)
-    assert result.network_value.shape == (4,)
-
-
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
@@ -478,11 +432,6 @@ def test_a_function_is_no_control():
         match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f",
     ):
         mg.make("tiny", control=sterile)
-
-
-def test_parts_that_narrow_a_run_narrow_its_environment():
-    scheduler = Scheduler(tiny_setup(policy_name="wait"), Parts())
-    assert scheduler.env.control is scheduler.control is not None
 
 
 def with_host(state, params):
@@ -628,33 +577,3 @@ def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
     with pytest.raises(mg.ConfigError, match=expected):
         mg.make("tiny", instances="single")
     assert mg.make(mg.RunSpec(task="tiny", instances="single"), envs=2).spec.instances == "single"
-
-
-def test_states_steps_and_environments_are_shown_in_a_line(history):
-    env, states, acts, steps = history
-    arm = mg.build_arm("ppo", env.setup)
-    data = mg.from_arrays("noise", np.zeros((600, 1, 8, 8), dtype=np.uint8), np.arange(600) % 10)
-    seen = steps[0].inputs
-    state = states[0]
-    trees = (
-        env,
-        env.setup,
-        env.setup.dataset,
-        state,
-        seen,
-        seen.masks,
-        seen.observation,
-        steps[0],
-        steps[0].outcome,
-        arm,
-    )
-    parts = (state.host, state.slots, state.signals, state.governor, state.instance, state.clock)
-    texts = [repr(one) for one in (*trees, *parts, data, data.splits, env.plan(state, acts[0]))]
-    for text in texts:
-        assert "\n" not in text, text
-        assert len(text) < 700, text
-    assert repr(state.host) == "HostState(float32 [4, 438] params, momentum)"
-    assert repr(state[1].clock) == "Clock(int64 [] episode, epoch)"
-    assert repr(data) == "ArrayData(name='noise'; Splits splits)"
-    assert repr(data.splits) == "Splits(Samples of 400 train; Samples of 100 validation, test)"
-    assert repr(data.splits.test) == "Samples(uint8 [100, 1, 8, 8] inputs; int64 [100] labels)"

@@ -14,12 +14,12 @@ from support.offered_packages import write_package
 from tensordict import TensorDict
 
 import morphogen
-from morphogen.cli import main, rewards
+from morphogen.cli import main
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.env.part_check import build_rule
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
+from morphogen.rules.rewards.archetypes import TERMS
 from morphogen.rules.rewards.table import FunctionRule, rule_from_function
 
 SOURCE = '''"""Rules of a little package."""
@@ -217,30 +217,6 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
         check=True,
     )
     assert done.stdout == "thrift False\n"
-
-
-@pytest.mark.slow
-def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
-    for i in range(8):
-        RULES.register(
-            f"rule{i}",
-            rule_from_function(
-                lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}
-            ),
-        )
-    rules, faults = rewards.load_rules()
-    tables = rewards.return_tables({name: rules[name] for name in rules if name.startswith("rule")})
-    assert faults == []
-    assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
-        [f"rule{i}" for i in range(6)],
-        ["rule6", "rule7"],
-    ]
-    whole = sum(TERMS.gamma**t for t in range(TERMS.episode_length))
-    for title, rows in tables:
-        assert title == "discounted returns, this program"
-        assert [row["policy"] for row in rows] == list(ARCHETYPES)
-        for name in list(rows[0])[2:]:
-            assert rows[0][name] == pytest.approx(whole * int(name[-1]))
 
 
 # what a rule that is not from here must keep

@@ -56,11 +56,6 @@ def test_without_groups_every_env_has_its_own_world():
     assert len(scheduler.env.keys.unique(dim=0)) == 8
 
 
-def test_a_policy_that_is_not_trained_plays_no_world_twice():
-    scheduler = scheduled(policy_name="heuristic")
-    assert len(scheduler.env.keys.unique(dim=0)) == 8
-
-
 def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
     ppo = replace(PPO, imitation_rounds=1)
     imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(ppo=ppo, policy_name="heuristic")
@@ -112,7 +107,7 @@ def test_a_learner_gets_the_siblings_of_its_round(monkeypatch):
     groups, update = [], PpoLearner.update
 
     def kept(self, state, rollout, *, policy, round):
-        groups.append(round.world_envs)
+        groups.append(round.siblings)
         return update(self, state, rollout, policy=policy, round=round)
 
     monkeypatch.setattr(PpoLearner, "update", kept)

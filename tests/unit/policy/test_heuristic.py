@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
 from support.small_states import advance_counters
 
@@ -23,7 +21,6 @@ from morphogen.rules.decoding import decode
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
-from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
@@ -221,16 +218,6 @@ def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
             RunSpec(task=replace(TASKS["digits"], name=f"digits-{objective}", objective=objective))
         )
         assert build_heuristic(spec, build_limits(spec)).keeps == keeps
-
-
-@pytest.mark.slow
-@given(slot_states(max_envs=3), st.data())
-def test_rows_do_not_depend_on_each_other(slots, data):
-    whole = stand_still(make_state(slots))
-    policy = rules_of(slots.stage.shape[1])
-    every = decide(policy, whole)
-    row = data.draw(st.integers(0, slots.stage.shape[0] - 1))
-    assert torch.equal(decide(policy, whole[row : row + 1]).action[0], every.action[row])
 
 
 def live(worth: list[float], epochs: int = 120):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_up_rollouts import FLOOR, KEY, masks, noise, observation, play, small, source
+from support.made_up_rollouts import KEY, masks, noise, observation, play, small, source
 from tensordict import TensorDict
 from torch import nn
 from torchrl.modules import LSTMModule, set_recurrent_mode
@@ -31,11 +31,6 @@ def shift_statistics(params, seed=0):
 @pytest.mark.parametrize(("hidden", "count"), [(64, 55_796), (128, 209_780), (256, 812_660)])
 def test_the_network_has_the_documented_number_of_parameters(hidden, count):
     assert sum(leaf.numel() for leaf in LstmNetwork(hidden=hidden).init(KEY).values()) == count
-
-
-def test_the_contribution_head_is_65_parameters_more_and_there_only_on_request():
-    net = LstmNetwork(contribution=True).init(KEY)
-    assert sum(leaf.numel() for leaf in net.values()) == 209_845
 
 
 def test_it_starts_as_documented():
@@ -100,31 +95,6 @@ def test_without_memory_every_epoch_is_like_a_first_one():
     assert not list(acted.hidden.keys()), "a memory that vanishes would be an alarm"
 
 
-def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
-    ends = torch.zeros(6, 4, dtype=torch.bool)
-    ends[2, 1] = True
-    rollout = play(POLICY, PARAMS, ends=ends)
-    other = rollout.clone()
-    other["observation"].env[:3] += 1.0
-    a, b = POLICY.evaluate(PARAMS, rollout), POLICY.evaluate(PARAMS, other)
-    assert torch.allclose(a.value[3:, 1], b.value[3:, 1], atol=1e-6)
-    assert (a.value[3:, 0] - b.value[3:, 0]).abs().max() > 1e-5
-
-
-def test_an_env_acts_the_same_alone_and_among_others():
-    obs, legal, hidden = observation(8), masks(8), POLICY.initial_hidden(8)
-    hidden.update(
-        {name: torch.randn(8, 16, generator=source(seed)) for seed, name in enumerate("hc")}
-    )
-    all_of_them = POLICY.act(PARAMS, obs, legal, hidden, noise(8, 3, 0))
-    for row in range(8):
-        one = slice(row, row + 1)
-        alone = POLICY.act(PARAMS, obs[one], legal[one], hidden[one], noise(8, 3, 0)[one])
-        assert torch.equal(alone.action[0], all_of_them.action[row])
-        assert torch.allclose(alone.log_prob[0], all_of_them.log_prob[row], atol=1e-6)
-        assert torch.allclose(alone.value[0], all_of_them.value[row], atol=1e-6)
-
-
 @given(st.permutations(range(4)), st.integers(0, 100))
 def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
     obs, legal = observation(3, slots=4, seed=seed), masks(3, slots=4, seed=seed)
@@ -140,18 +110,6 @@ def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
     assert torch.allclose(a.log_prob, b.log_prob, atol=1e-5)
     assert torch.allclose(a.value, b.value, atol=1e-6)
     assert torch.allclose(a.op_prob, b.op_prob, atol=1e-6)
-
-
-def test_the_same_parameters_run_with_any_number_of_slots():
-    for slots in (1, 3, 10):
-        out = POLICY.act(
-            PARAMS,
-            observation(2, slots=slots),
-            masks(2, slots=slots),
-            POLICY.initial_hidden(2),
-            noise(2, slots, 0),
-        )
-        assert (out.action[:, 1] < slots).all()
 
 
 def test_the_output_says_what_was_drawn_from_what():
@@ -175,26 +133,6 @@ def test_a_step_with_one_choice_is_forced_and_certain():
     assert out.forced.all()
     assert (out.log_prob == 0).all()
     assert (out.entropy == 0).all()
-
-
-def test_zero_noise_is_greedy_and_draws_nothing():
-    obs, legal, hidden = observation(16), masks(16), POLICY.initial_hidden(16)
-    out = POLICY.act(PARAMS, obs, legal, hidden, torch.zeros(16, 41))
-    assert torch.equal(out.action[:, 0], out.op_prob.argmax(-1))
-
-
-def test_an_env_without_an_enabled_slot_is_encoded_without_slots():
-    obs = observation(2)
-    slots = obs.slots.clone()
-    slots[..., 9] = 0.0
-    net = dict(PARAMS["net"].items())
-    observed = {"env": obs.env, "instance": obs.instance, "blueprints": obs.blueprints}
-    x, _ = controller.encode(net, {**observed, "slots": slots})
-    y, _ = controller.encode(net, {**observed, "slots": torch.where(slots == 0, slots, slots + 1)})
-    assert torch.equal(x, y)
-    assert x.isfinite().all()
-    z, _ = controller.encode(net, {**observed, "env": obs.env + 1, "slots": slots})
-    assert not torch.allclose(x, z, atol=1e-3)  # what it is without slots still counts
 
 
 def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:
@@ -325,35 +263,3 @@ def test_the_gradient_of_the_unroll_is_that_of_its_steps():
     theirs = torch.autograd.grad(torch.stack(rows), [*inputs.values()], seed)
     ours = torch.autograd.grad(unroll(*inputs.values()), [*inputs.values()], seed)
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours, theirs, strict=True))
-
-
-def test_acting_never_asks_the_host():
-    policy = small()
-    params = policy.init(KEY.to("meta"))
-    obs, legal, hidden = (
-        part.to("meta") for part in (observation(4), masks(4), policy.initial_hidden(4))
-    )
-    out = policy.act(params, obs, legal, hidden, noise(4, 3, 0).to("meta"))
-    assert out.action.shape == (4, 8)
-    assert out.action.device.type == "meta"
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
-def test_acting_traces_as_one_graph():
-    graphs = []
-
-    def count(module, _):
-        graphs.append(module)
-        return module.forward
-
-    act = torch.compile(POLICY.act, fullgraph=True, backend=count)
-    hidden = POLICY.initial_hidden(4)
-    for epoch in range(3):
-        obs, legal = observation(4, seed=epoch), masks(4, seed=epoch)
-        out = act(PARAMS, obs, legal, hidden, noise(4, 3, epoch))
-        assert torch.equal(
-            out.action, POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, epoch)).action
-        )
-    assert len(graphs) == 1
-    assert POLICY.floor == FLOOR

@@ -2,23 +2,18 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.made_up_checkpoints import made_up
-from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from morphogen.ppo.advantage import gae, standardise, subtract_group_mean
-from morphogen.ppo.prepare import (
+from morphogen.ppo.ppo_state import (
     MIN_SCALE,
-    ScaleState,
     init_scale,
     rescale_rewards,
     return_scale,
     running_mean,
 )
-from morphogen.state.tensor_trees import to_nested_dict
-from morphogen.train.checkpoint import load_checkpoint
 
 GAMMA, LAMBDA = 0.9, 0.8
 grid = st.integers(-64, 64).map(lambda n: n / 8)
@@ -122,34 +117,6 @@ def test_difference_10_the_horizon_is_worth_nothing_behind_it():
     )
 
 
-@given(rollout=rollouts())
-def test_a_cut_uses_the_value_behind_it_and_never_the_next_row(rollout):
-    reward, value, following, terminated, _ = rollout
-    cut = torch.ones_like(terminated)
-    got = advantages((reward, value, following, terminated & False, cut))
-    torch.testing.assert_close(got, reward + GAMMA * following - value)
-
-
-@given(rollout=rollouts(max_steps=5), penalty=st.integers(1, 10))
-def test_a_rollback_is_punished_in_its_whole_segment_and_nowhere_else(rollout, penalty):
-    reward, value, following, terminated, truncated = rollout
-    at = len(reward) // 2
-    terminated = terminated.clone()
-    terminated[at] = True
-    worse = reward.clone()
-    worse[at] -= penalty
-    ended = terminated | truncated
-    drop = advantages((reward, value, following, terminated, truncated)) - advantages(
-        (worse, value, following, terminated, truncated)
-    )
-    for e in range(reward.shape[1]):
-        starts = [t for t in range(at) if ended[t, e]]
-        first = starts[-1] + 1 if starts else 0
-        assert (drop[first : at + 1, e] > 1e-9).all()
-        assert (drop[:first, e].abs() < 1e-9).all()
-        assert (drop[at + 1 :, e].abs() < 1e-9).all()
-
-
 @given(rollout=rollouts(), seed=st.integers(0, 9))
 def test_normalised_advantages_have_mean_zero_and_at_most_unit_spread_over_free_rows(rollout, seed):
     x = advantages(rollout)
@@ -190,22 +157,6 @@ def test_the_mean_of_the_others_is_taken_off_in_every_group(data, envs, group):
     assert found.isnan().equal(~flags)
 
 
-def test_what_all_of_a_group_share_is_taken_off_and_what_one_did_stays():
-    luck = torch.tensor([[10.0, 10.0, 10.0, 10.0, -3.0, -3.0, -3.0, -3.0]])
-    own = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]])
-    found = subtract_group_mean(luck + own, torch.ones_like(own, dtype=torch.bool), 4)
-    torch.testing.assert_close(
-        found, subtract_group_mean(own, torch.ones_like(own, dtype=torch.bool), 4)
-    )
-    assert found.argmax() == 5
-
-
-def test_gae_never_asks_the_host():
-    reals = [torch.zeros(3, 2, device="meta")] * 3
-    flags = [torch.zeros(3, 2, dtype=torch.bool, device="meta")] * 2
-    assert gae(*reals, *flags, gamma=0.9, gae_lambda=0.9)[0].device.type == "meta"
-
-
 # the unit of returns
 
 
@@ -241,49 +192,12 @@ def test_the_scale_is_the_decayed_deviation_of_the_returns(rounds):
     torch.testing.assert_close(scaled, rounds[-1][0] / want)
 
 
-@given(rollout=rollouts(), seed=st.integers(0, 9))
-def test_one_positive_constant_for_all_that_does_not_depend_on_the_order_of_envs(rollout, seed):
-    reward, _, _, terminated, _ = rollout
-    order = torch.randperm(reward.shape[1], generator=torch.Generator().manual_seed(seed))
-    one, scaled, factor = play_rounds([(reward, terminated)])
-    other, _, _ = play_rounds([(reward[:, order], terminated[:, order])])
-    assert return_scale(one) >= MIN_SCALE
-    torch.testing.assert_close(scaled * return_scale(one), reward)
-    torch.testing.assert_close(return_scale(one), return_scale(other))
-    assert factor == 1
-
-
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_rewards_without_spread_keep_a_finite_scale(level):
     reward, end = torch.full((1, 4), level), torch.ones(1, 4, dtype=torch.bool)
     state, scaled, _ = play_rounds([(reward, end)])
     assert return_scale(state) == pytest.approx(MIN_SCALE)
     assert scaled.isfinite().all()
-
-
-@given(place=st.integers(0, 11), value=st.sampled_from([-1e6, -1.0, 1e-9, 0.3, 1e6]))
-def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, value):
-    reward = torch.zeros(3, 4)
-    reward.view(-1)[place] = value
-    state, scaled, _ = play_rounds([(reward, torch.zeros(3, 4, dtype=torch.bool))])
-    assert MIN_SCALE <= return_scale(state).item() < 1e7
-    assert torch.equal(scaled != 0, reward != 0)
-    torch.testing.assert_close(scaled.double() * return_scale(state), reward.double())
-
-
-@settings(max_examples=one_in(6))  # each example writes files
-@given(rounds=st.lists(rollouts(), min_size=2, max_size=3))
-def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_factory):
-    before = [(reward, terminated) for reward, _, _, terminated, _ in rounds]
-    state, _, _ = play_rounds(before[:-1])
-    path = made_up(learner=to_nested_dict(state)).save(tmp_path_factory.mktemp("scale"))
-    back = ScaleState(**load_checkpoint(path).learner, batch_size=[])
-    reward, terminated = before[-1]
-    first, second = (
-        rescale_rewards(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back)
-    )
-    assert all(torch.equal(a, b) for a, b in zip(first[1:], second[1:], strict=True))
-    assert torch.equal(return_scale(first[0]), return_scale(second[0]))
 
 
 def test_the_value_factor_turns_old_units_into_new_ones():
@@ -330,18 +244,3 @@ def test_a_fixed_scale_is_the_identity():
     )
     assert torch.equal(scaled, reward)
     assert (state.rounds, factor, return_scale(state), running_mean(state)) == (0, 1, 1, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_")
-def test_advantages_and_the_unit_of_returns_are_one_graph_each():
-    x = torch.linspace(-1.0, 1.0, 6).view(3, 2)
-    end, all_envs = x > 0.5, torch.ones(2, dtype=torch.bool)
-    flags = {"gamma": GAMMA, "gae_lambda": LAMBDA}
-    traced = torch.compile(gae, fullgraph=True, backend="eager")
-    torch.testing.assert_close(traced(x, x, x, end, end, **flags), gae(x, x, x, end, end, **flags))
-    scaled = torch.compile(rescale_rewards, fullgraph=True, backend="eager")
-    torch.testing.assert_close(
-        scaled(init_scale(), x, end, GAMMA, all_envs)[1],
-        rescale_rewards(init_scale(), x, end, GAMMA, all_envs)[1],
-    )

@@ -12,7 +12,6 @@ from morphogen.config.spec import resolve
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.policy.distribution import (
     action_entropy,
-    build_lookups,
     build_support,
     normalise_tables,
 )
@@ -154,9 +153,7 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
     free = action_masks(slots, allow)
     masks = restrict_masks(free, entry, present)[0] if held else free
     drawn = tables(len(slots), slots=slots.stage.shape[1], seed=seed)
-    uncertainty = action_entropy(
-        normalise_tables(drawn, build_support(masks), build_lookups(FLOOR, torch.device("cpu")))
-    )
+    uncertainty = action_entropy(normalise_tables(drawn, build_support(masks), FLOOR))
     assert torch.equal(uncertainty == 0, action_count(masks) == 1)
 
 

@@ -22,7 +22,7 @@ measurements = st.lists(st.tuples(losses, st.integers(0, 100).map(float)), min_s
 
 
 def blank(envs: int = 1) -> Signals:
-    return Signals(**schema.empty_part("signals", make_sizes(envs, 3)), batch_size=[envs])
+    return schema.empty_part("signals", make_sizes(envs, 3))
 
 
 def seen(signals: Signals, loss: float, accuracy: float, *, spec=SPEC, **more) -> Signals:

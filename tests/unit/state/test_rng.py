@@ -121,12 +121,6 @@ def test_lanes_picked_out_equal_lanes_drawn_in_order(place, lanes):
     )
 
 
-def test_an_env_alone_draws_what_it_draws_beside_others():
-    many = rng.random_bits(rng.stream(rng.env_keys(7, 0, 33), Purpose.DATA, round=3), 10)
-    alone = rng.random_bits(rng.stream(rng.env_keys(7, 20, 1), Purpose.DATA, round=3), 10)
-    assert torch.equal(many[20:21], alone)
-
-
 def test_coordinates_broadcast_like_single_positions():
     key, rounds = rng.env_keys(1, 0, 3), torch.tensor([4, 5, 6])
     minibatch = torch.arange(2).unsqueeze(-1)
@@ -174,22 +168,6 @@ def test_normal_and_gumbel_noise_have_their_moments():
     assert abs(float(normal.var()) - 1) < 5 * error * math.sqrt(2)
     assert abs(float(gumbel.mean()) - 0.5772157) < 5 * error * math.pi / math.sqrt(6)
     assert bool(normal.isfinite().all() & gumbel.isfinite().all())
-
-
-def test_draws_never_wait_for_the_host():
-    key = rng.env_keys(0, 0, 4, device="meta")
-    stream = rng.stream(
-        key, Purpose.DATA, round=torch.zeros(4, dtype=torch.int64, device="meta"), minibatch=2
-    )
-    assert (
-        rng.normal(stream, 5).shape
-        == rng.gumbel(stream, 5).shape
-        == rng.uniform(stream, 5).shape
-        == (4, 5)
-    )
-    assert rng.random_bits_at(
-        stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")
-    ).shape == (4, 7)
 
 
 def test_difference_20_no_global_generator_is_read_or_seeded():

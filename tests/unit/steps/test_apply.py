@@ -10,19 +10,16 @@ from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
-from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
     make_limits,
     make_slot,
-    make_slots,
     make_state,
 )
 from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import (
-    RELEVANT,
     AlphaCurve,
     AlphaSpeed,
     AlphaTarget,
@@ -360,22 +357,6 @@ def forgetful(world):
     return world.replace(signals=world.signals.replace(last_op=unknown, last_outcome=unknown))
 
 
-@pytest.mark.slow
-@given(st.data(), slot_states())
-def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots):
-    allow, heads = data.draw(limits(slots)), data.draw(actions(slots, 0, 6))
-    noise = data.draw(actions(slots, -(2**40), 2**40))
-    relevant = torch.tensor(RELEVANT)[heads[:, 0].clamp(0, 5)]
-    worlds = [
-        tick(
-            apply_action(make_state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0],
-            lifecycle=PLAIN,
-        )[0]
-        for given in (heads, torch.where(relevant, heads, noise))
-    ]
-    assert trees_equal(*worlds)
-
-
 @given(st.data(), slot_states())
 def test_outcome_op_and_reason_agree(data, slots):
     allow = data.draw(limits(slots))
@@ -404,17 +385,6 @@ def test_slots_that_the_action_does_not_address_keep_every_leaf(data, slots):
 
 
 @pytest.mark.slow
-@given(st.data(), slot_states(max_envs=3))
-def test_an_env_does_not_see_its_neighbours(data, slots):
-    before, heads = make_state(slots), data.draw(actions(slots, 0, 6))
-    after, outcome = act(before, heads)
-    for e in range(len(slots)):
-        alone, told_alone = act(before[e : e + 1], heads[e : e + 1])
-        assert trees_equal(alone.slots, after.slots[e : e + 1])
-        assert trees_equal(told_alone, outcome[e : e + 1])
-
-
-@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothing_else(data, slots):
     """No op, WAIT least of all, is tied to a slot: where a seed stands is of no consequence."""
@@ -427,19 +397,3 @@ def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothin
     other_way, second = act(make_state(permute(slots, order)), moved)
     assert trees_equal(permute(one_way.slots, order), other_way.slots)
     assert trees_equal(first.replace(target=first.target[:, order]), second)
-
-
-@given(st.data(), slot_states())
-def test_apply_does_not_write_to_its_input(data, slots):
-    before = make_state(slots)
-    copy = before.clone()
-    act(before, data.draw(actions(slots, 0, 6)))
-    assert trees_equal(before, copy)
-
-
-def test_two_envs_do_two_things():
-    before = make_state(make_slots([[READY], [HELD]]))
-    heads = torch.cat([action(Op.ADVANCE), action(Op.FOSSILIZE)])
-    after, outcome = act(before, heads)
-    assert after.slots.stage.tolist() == [[S.BLENDING], [S.FOSSILIZED]]
-    assert outcome.gate.tolist() == [Gate.BLEND, Gate.FOSSILIZE]

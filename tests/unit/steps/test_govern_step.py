@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import advance_counters
-from tensordict import TensorDict
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.rules.legality import legal
@@ -16,7 +15,6 @@ from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.tick_step import tick
-from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
     make_limits,
@@ -138,13 +136,6 @@ def test_a_loss_at_the_limit_is_normal():
     assert (report.limit.item(), report.anomaly.item()) == (4.0, Panic.NONE)
 
 
-def test_a_full_record_is_averaged_over_its_length():
-    now = world(spec=QUICK)
-    for _ in range(11):
-        now, report = judge(now, 0.9 * R, QUICK)
-    assert report.limit.item() == pytest.approx(1.5 * 0.9 * R, rel=1e-5)
-
-
 def by_hand(losses, baseline=R, spec=SPEC):
     """lifecycle.md 8.1 in plain Python: (sign, panic) of every epoch; a loss None is a starved
     epoch at loss 1.
@@ -200,12 +191,6 @@ def test_signs_are_those_of_the_rules_written_out(losses, spec):
     assert seen == by_hand(losses, spec=spec)
 
 
-@pytest.mark.slow
-@given(st.lists(st.floats(0, 2.125, width=32), max_size=12))  # 2.125 < (1 - chance_band) R = 2.153
-def test_finite_losses_below_the_chance_band_never_panic(losses):
-    assert all(panic is Panic.NONE for _, panic in signs(losses, QUICK))
-
-
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize("before", [[], [1.0] * 12, [NAN], [1.0, NAN]])
 def test_a_loss_that_is_no_number_panics_at_once_whenever_it_comes(bad, before):
@@ -219,32 +204,6 @@ def test_exactly_so_many_anomalies_in_a_row_are_needed(panics):
     assert found == [Panic.NONE] * (panics - 1) + [Panic.DIVERGENCE]
     interrupted = [*[5.0] * (panics - 1), 1.0] * 3
     assert all(panic is Panic.NONE for _, panic in signs(interrupted, spec))
-
-
-def test_an_anomalous_loss_never_enters_the_record_of_normal_ones():
-    now = world()
-    for loss in [1.0, 5.0, 1.5, 5.0]:
-        now, _ = judge(now, loss)
-    assert now.governor.count.item() == 2
-    assert now.governor.window[0, :3].tolist() == [1.0, 1.5, 0.0]
-
-
-def test_the_record_keeps_the_last_losses_only():
-    now = world(spec=QUICK)
-    for loss in [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]:
-        now, _ = judge(now, loss, QUICK)
-    assert sorted(now.governor.window[0].tolist()) == pytest.approx([0.3, 0.4, 0.5, 0.6])
-
-
-@pytest.mark.slow
-@given(
-    st.lists(st.sampled_from([0.25, 1.0, 2.3, 2.25, 5.0, 40.0]), max_size=9),
-    st.sampled_from([0.5, 2.0, 4.7]),
-)
-def test_scaling_losses_and_the_loss_of_guessing_changes_no_decision(losses, factor):
-    assert signs(losses, QUICK) == signs(
-        [loss * factor for loss in losses], QUICK, baseline=R * factor
-    )
 
 
 def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_step_is_not():
@@ -391,14 +350,6 @@ def test_difference_13_the_news_of_a_rollback_lasts_one_step():
     assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (True, 2)
 
 
-def test_a_rollback_counts_on_from_the_snapshot_of_a_state_after_one():
-    now = world(make_slot(**BLEND))
-    for loss in (NAN, 1.0, 1.0, NAN, 1.0, NAN):
-        now, _ = judge(now, loss, QUICK)
-    assert now.signals.rollbacks.item() == 3
-    assert now.governor.signals.rolled_back.item() is False
-
-
 @pytest.mark.parametrize("at", [0, 3, 7])
 def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     now = world(make_slots([[BLEND, FOSSIL], [BLEND, FOSSIL], [{}, BLEND]]))
@@ -416,7 +367,7 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     assert finite(after)
 
 
-@pytest.mark.parametrize("embargo", range(1, 21))
+@pytest.mark.parametrize("embargo", [1, 2, 5])
 def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
     now, _ = judge(world(make_slot(**BLEND)), NAN)
     shown, germinate = [], []
@@ -427,17 +378,6 @@ def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
         now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
     assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
     assert germinate == [False] * (embargo + 2) + [True]
-
-
-def test_two_rollbacks_in_a_row_restore_the_same_snapshot():
-    now = world(make_slot(**FOSSIL))
-    for _ in range(5):
-        now, _ = judge(trained(now), 1.0)
-    first, _ = judge(trained(now), NAN)
-    second, report = judge(trained(first), INF)
-    assert trees_equal(first.host, second.host)
-    assert report.snapshot_epoch.item() == 4
-    assert second.slots.stage.item() == S.FOSSILIZED
 
 
 def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
@@ -452,69 +392,6 @@ def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
     )
     assert not after.seeds["r0c0", "params"].any()
     assert torch.equal(after.host.params, start.host.params)
-
-
-@pytest.mark.slow
-@given(
-    st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10),
-    st.integers(0, 9),
-)
-def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
-    now = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
-    for t, loss in enumerate(losses):
-        if t == kept_at and now.slots.stage.item() == S.HOLDING:
-            now = now.replace(slots=make_slot(**FOSSIL))
-        now, report = judge(trained(now), loss, GovernorSpec(snapshot_every=100))
-        if report.anomaly.item() == Panic.NONE and now.slots.stage.item() == S.FOSSILIZED:
-            assert now.governor.slots.stage.item() == S.FOSSILIZED
-            assert trees_equal(now.governor.slots, now.slots) or not report.snapshot_taken.item()
-
-
-def shuffled(now, order):
-    """The same envs with their slots in another order, wherever slots are kept."""
-    names = list(now.seeds.keys())
-    moved = lambda seeds: TensorDict(
-        {name: seeds[names[s]] for name, s in zip(names, order, strict=True)},
-        batch_size=seeds.batch_size,
-    )
-    watch = now.governor
-    return now.replace(
-        slots=permute(now.slots, order),
-        seeds=moved(now.seeds),
-        governor=watch.replace(slots=permute(watch.slots, order), seeds=moved(watch.seeds)),
-    )
-
-
-@pytest.mark.slow
-@given(
-    st.data(),
-    slot_states(max_envs=2),
-    st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3),
-)
-def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, slots, losses):
-    order = data.draw(st.permutations(range(slots.stage.shape[1])))
-    now = world(slots, spec=QUICK)
-    fossils = (slots.stage == S.HOLDING) & data.draw(st.booleans())
-    now = now.replace(
-        slots=slots.replace(stage=torch.where(fossils, int(S.FOSSILIZED), slots.stage))
-    )
-    for loss in [*losses, NAN]:
-        moved, moved_report = judge(shuffled(now, order), loss, QUICK)
-        now, report = judge(now, loss, QUICK)
-        assert trees_equal(shuffled(now, order), moved)
-        assert trees_equal(report, moved_report)
-
-
-def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():
-    """The rollback is decided in the epoch of the loss; what the policy sees next is the snapshot,
-    seeds gone.
-    """
-    start = world(make_slots([[BLEND, FOSSIL, {}]]))
-    after, report = judge(nan_everywhere(start), NAN)
-    assert report.rolled_back.item()
-    assert math.isnan(report.loss.item())
-    assert finite(after)
-    assert after.slots.stage.tolist() == [[S.PRUNED, S.FOSSILIZED, S.DORMANT]]
 
 
 def spoilt(now, part, leaf, value):
@@ -557,13 +434,6 @@ def test_an_env_that_was_rolled_back_so_often_is_judged_and_left_as_it_is(most):
     assert now.signals.rollbacks.tolist() == [most, 0]
 
 
-def test_without_a_limit_every_panic_is_a_rollback():
-    now = world(make_slot(**BLEND))
-    for t in range(9):
-        now, report = judge(now, NAN)
-        assert (report.rolled_back.item(), now.signals.rollbacks.item()) == (True, t + 1)
-
-
 def test_a_governor_that_is_off_reports_and_does_nothing():
     start = trained(world(make_slot(**BLEND)))
     after, report = judge(start, NAN, GovernorSpec(enabled=False))
@@ -574,14 +444,3 @@ def test_a_governor_that_is_off_reports_and_does_nothing():
     )
     assert trees_equal(after.host, start.host)
     assert differing_leaves(after.slots, start.slots) == set()
-
-
-@pytest.mark.slow
-@given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=4))
-def test_govern_does_not_write_to_its_input(losses):
-    now = world(make_slots([[BLEND, FOSSIL]]), spec=QUICK)
-    for loss in losses:
-        copy = now.clone()
-        after, _ = judge(now, loss, QUICK)
-        assert trees_equal(now, copy)
-        now = after

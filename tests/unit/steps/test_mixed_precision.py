@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from bench.harness.minimal import Env
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import host_parameters
 from morphogen.hosts.precision import FULL, Precision
-from morphogen.rules.loss_scale import next_loss_scale
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.vocab.stage import Stage
@@ -98,25 +96,6 @@ def test_two_thousand_good_minibatches_double_the_scale(scale, doubled):
     )
 
 
-def test_an_overflow_restarts_the_count_of_good_minibatches():
-    broken = [(True, False), (False, False)]
-    after, *_ = train(
-        scaled_by(small_states.fresh(NET, 2), START, good=1_900), SCALED, broken=broken
-    )
-    assert after.scaling.good_minibatches.tolist() == [1, 1_902]
-
-
-@given(st.lists(st.booleans(), max_size=60), st.integers(0, 24), st.integers(0, 1_999))
-def test_a_scale_stays_a_power_of_two_within_its_limits(overflows, power, good):
-    scale, count = torch.tensor([2.0**power]), torch.tensor([good])
-    for overflow in overflows:
-        before = scale
-        scale, count = next_loss_scale(scale, count, torch.tensor([overflow]))
-        assert scale.item() in {2.0**k for k in range(25)}
-        assert (scale <= before).all() if overflow else (scale >= before).all()
-        assert 0 <= count.item() < 2_000
-
-
 def test_a_seed_that_stays_broken_in_training_lowers_the_scale_eight_times():
     state = broken_incubating_seed()
     for _ in range(3):
@@ -162,32 +141,6 @@ def test_a_step_that_no_lower_scale_would_mend_is_no_overflow():
     state = scaled_by(small_states.fresh(NET, 2), 4.0)
     _, metrics, _ = train(state, SCALED, broken=[(True, False)] * 2)  # the loss itself is no number
     assert (metrics.skipped.tolist(), metrics.overflowed.tolist()) == ([2, 0], [0, 0])
-
-
-def test_gradients_that_are_zero_in_float16_reach_the_host_through_the_scale():
-    """Small steps: without a scale the gradients of a nearly perfect host vanish below the least
-    float16.
-    """
-    state, net = small_states.fresh(NET, 2), replace(NET, precision=FLOAT16)
-    batch = small_states.batch(NET, 2)
-    sure = torch.nn.functional.one_hot(torch.zeros_like(batch.labels), 10).float()[:, 0] * 16.0
-    params = state.host.params.clone()
-    params[:, -10:] = sure  # biases of the head: label 0 for any input
-    state, batch = (
-        state.replace(host=state.host.replace(params=params)),
-        batch.replace(labels=batch.labels * 0),
-    )
-    plan = small_states.plan(state, net)
-    norms = []
-    for scale in (1.0, START):
-        progress = start_epoch(scaled_by(state, scale), plan, net=net)
-        norms.append(train_minibatch(progress, batch, plan, net=net, **KNOBS)[1].norm)
-    exact = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **KNOBS)[
-        1
-    ].norm
-    lost, kept = ((norm - exact).abs() / exact for norm in norms)
-    assert (kept < 0.05).all()
-    assert (lost > 0.2).all()
 
 
 @LOW
@@ -260,20 +213,3 @@ def test_training_is_that_of_plain_modules_under_the_same_casts(precision, net):
         way, error = (moved - state.host.params[e]).norm(), (moved - low.host.params[e]).norm()
         assert error < 0.1 * way
         assert (low.host.params[e] - exact.host.params[e]).norm() < 0.15 * way
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-@LOW
-def test_training_in_low_precision_never_asks_the_host_and_is_one_graph(precision):
-    state, net = small_states.mixed(NET, 4), replace(NET, precision=precision)
-    plan, batch = small_states.plan(state, net), small_states.batch(NET, 4)
-    ghost, shadow = (
-        tree.apply(lambda leaf: torch.empty_like(leaf, device="meta"), device="meta")
-        for tree in (state, batch)
-    )
-    train_minibatch(start_epoch(ghost, plan, net=net), shadow, plan, net=net, **KNOBS)
-    step = partial(train_minibatch, batch=batch, plan=plan, net=net, **KNOBS)
-    torch.compiler.reset()
-    # raises at a break
-    torch.compile(step, fullgraph=True, backend="eager")(start_epoch(state, plan, net=net))

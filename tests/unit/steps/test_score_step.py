@@ -218,18 +218,6 @@ def test_the_split_of_the_potential_sums_to_it():
     torch.testing.assert_close(got.potential_by_slot.sum(1), got.potential)
 
 
-def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
-    state = scenes.make_state(
-        slots_by_stage([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False
-    )
-    _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
-    assert got.components.shape == (2, 5)
-    torch.testing.assert_close(got.components.sum(1), got.reward)
-    torch.testing.assert_close(
-        got.components, torch.tensor([[0.5, -0.1, 0.0, -0.01, 0.0], [0.0, -0.1, 0.0, 0.0, -1.0]])
-    )
-
-
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(
     loss,
@@ -304,34 +292,6 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
 
 
 # slots and other envs
-
-
-@given(rows=stages, order=st.permutations(range(3)))
-def test_difference_07_permuting_slots_changes_no_reward(rows, order):
-    place = torch.tensor(order)
-    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
-    credit = [[4.0, -2.0, 1.0]] * len(rows)
-    out = make_attribution([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
-    moved = out.replace(shapley=out.shapley[:, place], contribution=out.contribution[:, place])
-    counts = (tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3)), (0, 0, 0))
-    state = scenes.make_state(slots, epoch=T - 1, measured=False)
-    shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
-    rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
-
-    def scored(now, attribution):
-        given = given_of(now, now, outcome_of(len(rows)), attribution, *rest, counts=counts)
-        return score(now, given, rule=rule_of(), param_budget=BUDGET)[1]
-
-    one = scored(state, out)
-    other = scored(shuffled, moved)
-    assert_trees_equal(
-        other,
-        one.replace(
-            potential_by_slot=one.potential_by_slot[:, place],
-            detectors=one.detectors[:, place],
-            detector_ratio=one.detector_ratio[:, place],
-        ),
-    )
 
 
 # close

@@ -32,7 +32,6 @@ SLOTS = make_slots(
 HEADS = torch.tensor(
     [[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8]
 )
-SPEC = decode(HEADS, SLOTS, ALLOW)
 
 
 def epoch(now, heads, validation, train):

@@ -12,7 +12,6 @@ from support import small_states
 
 from morphogen import kernels
 from morphogen.hosts.forward_pass import forward
-from morphogen.hosts.net import Net
 from morphogen.steps.validate_step import validate
 
 NET = small_states.net()
@@ -166,15 +165,6 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding():
     torch.testing.assert_close(one.loss, other.loss)
 
 
-def test_the_order_of_the_samples_changes_no_accuracy():
-    state, split = small_states.mixed(NET, 5, seed=4), small_states.split(NET)
-    order = torch.randperm(len(split.labels), generator=torch.Generator().manual_seed(1))
-    mixed = split.replace(inputs=split.inputs[order], labels=split.labels[order])
-    one, other = measure(state, split=split), measure(state, split=mixed, chunk=7)
-    assert torch.equal(one.accuracy, other.accuracy)
-    torch.testing.assert_close(one.loss, other.loss)
-
-
 def test_the_env_as_it_is_comes_out_bit_for_bit_as_without_ablations():
     state = small_states.mixed(NET, 6, seed=7)
     coalition, _ = small_states.every(state, NET)
@@ -206,40 +196,3 @@ def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(m
         -1
     )
     assert rows == [int((2**players).sum())]
-
-
-def test_an_env_does_not_see_its_neighbours():
-    state = small_states.double(small_states.mixed(NET, 6, seed=5))
-    split = small_states.split(NET)
-    split = split.replace(inputs=split.inputs.double())
-    together = measure(state, split=split)
-    for e in range(6):
-        alone = measure(state[e : e + 1], split=split)
-        torch.testing.assert_close(alone.accuracy[0], together.accuracy[e])
-        torch.testing.assert_close(alone.loss[0], together.loss[e])
-
-
-def test_validation_changes_nothing():
-    state = small_states.mixed(NET, 5)
-    kept = state.clone()
-    first = measure(state)
-    assert (state == kept).all()
-    assert torch.equal(first.accuracy, measure(state).accuracy)
-
-
-def test_the_order_in_which_slots_are_named_changes_nothing():
-    host = small_states.DIGITS
-    named = Net(host, host.pick_slots(("r1c0", "r0c1", "r0c0")))
-    assert named == NET
-    assert hash(named) == hash(NET)
-
-
-def test_validation_never_asks_the_host_for_a_value():
-    state = small_states.mixed(NET, 6)
-    plan, asked = small_states.plan(state, NET), small_states.every(state, NET)
-    ghosts = [
-        tree.apply(lambda leaf: torch.empty_like(leaf, device="meta"), device="meta")
-        for tree in (state, small_states.split(NET))
-    ]
-    found = validate(*ghosts, *(leaf.to("meta") for leaf in asked), plan, net=NET)
-    assert found.accuracy.shape == (6, 8)

@@ -15,7 +15,7 @@ from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, Ins
 from morphogen.device.transfers import Transfers
 from morphogen.env.action_control import ActionControl, build_per_env_control
 from morphogen.env.environment import Environment, open_environment
-from morphogen.env.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
+from morphogen.env.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.setup import Setup
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
@@ -100,7 +100,8 @@ def play_held_out(
                 parts.append(run_episodes(env, *start(env, instances.episode, own)))
             counts.append(len(group))
         first = last
-    return fetch_all_traces(context.setup.exchange, context.transfers, parts, counts)
+    exchange = context.setup.exchange
+    return fetch_traces(context.transfers, parts, exchange=exchange, counts=counts)
 
 
 def build_schedules_control(schedules: Sequence[Schedule], setup: Setup) -> ActionControl:
@@ -207,7 +208,7 @@ def play_values(
     )
     with env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode), policy)]
-    traces = fetch_all_traces(setup.exchange, context.transfers, played, [len(tasks)])
+    traces = fetch_traces(context.transfers, played, exchange=setup.exchange, counts=[len(tasks)])
     return running_value(traces.network_value, setup.task.objective)[-1]
 
 

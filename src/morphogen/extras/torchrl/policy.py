@@ -71,9 +71,8 @@ class FactoredDistribution(Distribution):
             leaves: dict[str, Any] = {head: mask[head] for head in HEADS}
             mask = ActionMasks(**leaves, batch_size=op.shape[:-1])
         legal = mask if isinstance(mask, Support) else distribution.build_support(mask)
-        lookups = distribution.build_lookups(floor, op.device)
         tables = LogitTables(op, slot, value)
-        self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, lookups)
+        self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, floor)
         super().__init__(op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
 
     @property

@@ -1,5 +1,6 @@
-"""Inputs that somebody else may have written, thousands of each kind: `python tests/tools/fuzz.py
-[--examples N] ...`.
+"""Inputs that somebody else may have written, thousands of each kind.
+
+    PYTHONPATH=tests python tests/tools/fuzz.py [--examples N] ...
 
 Whatever the input, the outcome is a result or one of our errors whose text names the file or the
 field; nothing else is raised or warned of, nothing is written, and no memory is taken for what a

@@ -1,8 +1,8 @@
 """The kill test: a run that is killed again and again ends with the same bits as one that is left
 alone.
 
-    python tests/tools/kill_runs.py [--kills N] [--seed S] [--compile MODE] [--json FILE] [--folder
-    DIR]
+    PYTHONPATH=tests python tests/tools/kill_runs.py [--kills N] [--seed S] [--compile MODE]
+        [--json FILE]
 
 A run is left alone; then the same run is killed at random moments, of which a share lie inside a
 save, and resumed each time.  When it ends it is compared with the first one, and another one
@@ -197,14 +197,15 @@ def last_event(run: Path) -> dict[str, Any] | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Kill, resume, compare; what was hit and whether it mattered goes to stdout."""
     given = _parser().parse_args(argv)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="killing-"))
     config = {**CONFIG, "engine": {**CONFIG["engine"], "compile": given.compile}}
-    trial = Trial(folder, config, random.Random(given.seed))
-    try:
-        reported = tried(trial, given.kills)
-    except Failed as error:
-        reported = str(error)
-    print(*_table(trial.kills), sep="\n")
+    with tempfile.TemporaryDirectory(prefix="killing-") as folder:
+        trial = Trial(Path(folder), config, random.Random(given.seed))
+        try:
+            reported = tried(trial, given.kills)
+        except Failed as error:
+            reported = str(error)
+    for what, count in Counter(kill.doing.split(",")[0] for kill in trial.kills).most_common():
+        print(f"{what:<38} {count:>5}")
     print(
         reported
         or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was "
@@ -223,8 +224,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             + "\n"
         )
-    if given.folder is None:
-        shutil.rmtree(folder)
     return 1 if reported else 0
 
 
@@ -238,7 +237,6 @@ def _parser() -> argparse.ArgumentParser:
         "--compile", default="off", metavar="MODE", help="engine.compile of the runs (default off)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was hit there")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs there")
     return parser
 
 
@@ -261,12 +259,6 @@ def tried(trial: Trial, kills: int) -> str | None:
             return f"run {number} differs: {differing}"
         number += 1
     return None
-
-
-def _table(kills: Sequence[Kill]) -> Iterator[str]:
-    yield "what was hit                           kills"
-    for what, count in Counter(kill.doing.split(",")[0] for kill in kills).most_common():
-        yield f"{what:<38} {count:>5}"
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """The stream test: whatever happens to the standard streams of a command, it has the result of
 an undisturbed one.
 
-    python tests/tools/lose_streams.py [--json FILE] [--folder DIR]
+    PYTHONPATH=tests python tests/tools/lose_streams.py
 
 Each command runs with each of stdin, stdout and stderr closed, full, broken in the middle and slow,
 on a copy of the same run; then its files are compared with the files of the command that was left
 alone.
 """
 
-import argparse
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -114,27 +113,17 @@ def cases() -> Iterator[tuple[str, str, str]]:
             yield command, stream, fault
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run every case; print what was wrong; 1 if anything was."""
-    parser = argparse.ArgumentParser(description="Do commands need their standard streams?")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
-    parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="keep the runs that were left alone there"
-    )
-    given = parser.parse_args(argv)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="streams-"))
-    trial, rows = Trial(folder), []
-    for command, stream, fault in cases():
-        wrong = trial.fault(command, stream, fault)
-        rows.append({"command": command, "stream": stream, "state": fault, "fault": wrong})
-        print(f"{command:<10}{stream:<8}{fault:<8}{wrong or 'as if it were whole'}", flush=True)
-    faults = sum(row["fault"] is not None for row in rows)
-    print(f"{len(rows)} cases, {faults} faults")
-    if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=2) + "\n")
-    if given.folder is None:
-        shutil.rmtree(folder)
-    return 1 if faults else 0
+    faults = 0
+    with tempfile.TemporaryDirectory(prefix="streams-") as folder:
+        trial = Trial(Path(folder))
+        for command, stream, fault in cases():
+            wrong = trial.fault(command, stream, fault)
+            faults += wrong is not None
+            print(f"{command:<10}{stream:<8}{fault:<8}{wrong or 'as if it were whole'}", flush=True)
+    print(f"{faults} faults")
+    return min(faults, 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Mutation check: do the tests notice a bug?  Small hand-made bugs, one at a time, in a copy of the
 project.
 
-    python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S] [--json FILE]
+    python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S]
 
 The bugs stand in `tests/meta/mutants/*.toml`: a sentence that says what is wrong, the file under
 the package, the text before and after, and the test files (or `file::test`) that should notice.
@@ -12,7 +12,6 @@ Exit code 0: all were noticed; 1: not all; 2: no verdict.
 import argparse
 import ast
 import importlib.util
-import json
 import multiprocessing
 import os
 import re
@@ -23,7 +22,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
@@ -201,15 +200,10 @@ def judged(
 
 
 def summary(results: Sequence[Result]) -> str:
-    """A table of files with what was caught, then everything that was not."""
-    files = sorted({result.file for result in results})
-    rows = [f"{'file':32} caught  of"]
-    for file in files:
-        own = [result.fate is Fate.CAUGHT for result in results if result.file == file]
-        rows.append(f"{file:32} {sum(own):6} {len(own):3}")
-    caught = sum(result.fate is Fate.CAUGHT for result in results)
-    rows += [result.line() for result in results if result.fate is not Fate.CAUGHT]
-    return "\n".join([*rows, f"{caught} of {len(results)} mutants caught"])
+    """Every mutant that was not caught, and how many were."""
+    missed = [result.line() for result in results if result.fate is not Fate.CAUGHT]
+    caught = len(results) - len(missed)
+    return "\n".join([*missed, f"{caught} of {len(results)} mutants caught"])
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -227,7 +221,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--timeout", type=float, default=300.0, metavar="S", help="seconds for one mutant"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     return parser.parse_args(argv)
 
 
@@ -258,9 +251,6 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
             print(f"[{len(results):3}/{len(mutants)}] {result.line()}", flush=True)
     seconds = round(time.perf_counter() - started, 1)
     print(f"\n{summary(results)} in {seconds} s")
-    if given.json:
-        reported = {"seconds": seconds, "results": [asdict(result) for result in results]}
-        given.json.write_text(json.dumps(reported, indent=1) + "\n")
     return int(any(result.fate is not Fate.CAUGHT for result in results))
 
 

@@ -7,7 +7,7 @@ The copy lacks the folder of the extra, its tests, its entry points, its public 
 extras that build on it. All tests are collected there, a run is trained, and the tests run that can
 notice the loss: of the tree, of the registries, of the environment and of the command line, and
 every file that names the extra or one of its parts. `--whole` runs all tests of the rest.
-The pages are not tested, because they describe the whole tree.
+Pages and budgets are not tested, because they describe the complete tree.
 
 Exit code: the one of the first command that failed.
 """
@@ -23,7 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BUILDS_ON = {"sb3": "gymnasium", "whitebox": "regimes"}  # extra -> the extra that it needs
 LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
-PYTEST = ["-m", "pytest", "-p", "no:cacheprovider", "--ignore", "tests/meta/test_readme.py"]
+PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+PYTEST += [f"--ignore=tests/meta/test_{name}.py" for name in ("readme", "budget")]
 SMOKE = ["-m", "morphogen", "train", "--preset", "smoke", "--quiet", "--out"]
 NOTICING = [f"tests/{name}" for name in ("meta", "unit/config", "unit/cli", "unit/env")]
 
@@ -65,11 +66,9 @@ def remove_extra(tree: Path, name: str) -> set[str]:
     """Remove the files of an extra, and the lines that register it; return the names in them."""
     shutil.rmtree(tree / "src" / "morphogen" / "extras" / name)
     shutil.rmtree(tree / "tests" / "extras" / name, ignore_errors=True)
-    place = rf'(?:morphogen[./]|^")extras[./]{name}\b'
-    line = re.compile(rf'.*?(?:"?([\w.-]+)"? = ")?{place}.*\n', re.MULTILINE)
+    line = re.compile(rf'.*?(?:"?([\w.-]+)"? = ")?morphogen[./]extras[./]{name}[./].*\n')
     parts = {name}
-    for file in ("pyproject.toml", "src/morphogen/__init__.pyi", "tests/meta/budget.toml"):
-        path = tree / file
+    for path in (tree / "pyproject.toml", tree / "src" / "morphogen" / "__init__.pyi"):
         parts |= set(line.findall(path.read_text())) - {""}
         path.write_text(line.sub("", path.read_text()))
     return parts

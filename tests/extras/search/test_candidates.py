@@ -9,8 +9,6 @@ from support.small_runs import context_of, tiny, tiny_setup
 
 from morphogen.config.action_schedule import (
     ScheduleStep,
-    dump_schedule,
-    parse_schedule,
     seed_timeline,
 )
 from morphogen.config.groups import LifecycleSpec
@@ -19,7 +17,7 @@ from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.env.action_control import build_per_env_control
 from morphogen.env.environment import open_environment
-from morphogen.env.episodes import EPOCH_TRACES, fetch_traces, first_carry, run_episodes, run_epoch
+from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.extras.search.candidates import (
@@ -233,13 +231,6 @@ def test_two_seeds_are_tried_only_where_two_may_live():
         assert not set(near) & set(candidates)
 
 
-def test_the_schedule_of_a_candidate_comes_back_from_its_file():
-    spec = tiny(episode_length=12, lifecycle=BYHAND)
-    for candidate in grown():
-        made = build_schedule(candidate, spec)
-        assert parse_schedule(dump_schedule(made, spec), spec) == made
-
-
 def test_schedules_that_tell_envs_apart_cannot_be_mixed():
     setup = tiny_setup(episode_length=12, lifecycle=QUICK)
     made = build_schedule(grown()[1], setup.spec)
@@ -253,34 +244,6 @@ def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation
     assert [len(ground.tasks) for ground in grounds] == [4, 4, 2]
     assert [ground.episode for ground in grounds] == [0, 1, 2]
     assert {ground.split for ground in grounds} == {HELD_OUT_INSTANCES}
-
-
-@pytest.mark.slow
-def test_lives_of_several_worlds_stand_side_by_side():
-    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    ground = training_instances(setup.spec, 3)
-    worlds = [world_of_candidate(setup, candidate, ground, 0) for candidate in grown()[:2]]
-    parts = [run_episodes(world, *world.reset(ground.episode)) for world in worlds]
-    both, second, first = (
-        fetch_traces(context_of(setup).transfers, parts),
-        fetch_traces(context_of(setup).transfers, parts[1:]),
-        fetch_traces(context_of(setup).transfers, parts, episodes=2),
-    )
-    assert both.network_value.shape == both.cost.shape == (8, 6)
-    assert both.fossil_blueprint.shape == (6, len(setup.spec.slots))
-    assert (both.fossil_blueprint[3:, 0] == int(Blueprint.NORM)).all()
-    for name in both.__slots__:
-        rows = (
-            getattr(both, name) if name not in EPOCH_TRACES else getattr(both, name).swapaxes(0, 1)
-        )
-        mine, cut = (
-            getattr(one, name).swapaxes(0, 1) if name in EPOCH_TRACES else getattr(one, name)
-            for one in (second, first)
-        )
-        assert (rows[3:] == mine).all(), name
-        assert (rows[:2] == cut).all(), name
-    assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
-    assert (both.cost[0] == both.trained_params[0]).all()
 
 
 def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():

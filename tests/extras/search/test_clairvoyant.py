@@ -12,7 +12,6 @@ from support.small_runs import context_of, tiny, tiny_setup
 
 import morphogen as mg
 from morphogen.config.task import TASKS
-from morphogen.evaluation.arms import PlayContext, open_arms
 from morphogen.extras.search.candidates import (
     RESTING_EPOCHS,
     GrowthStep,
@@ -110,25 +109,6 @@ def test_the_search_finds_what_is_best_where_it_is_played_again():
         context, [build_schedule((), setup.spec)] * 3, instances, worlds=(1, 2, 3), rows=64
     )
     assert (found.values >= idle.mean(axis=0) - 1e-6).all()
-
-
-@pytest.mark.slow
-def test_the_arm_is_played_on_held_out_instances_beside_others():
-    env = mg.make(spec_of(episode_length=20), envs=2, seed=0, instances="held-out")
-    results = mg.play_arms(env, ("wait", "clairvoyant"))
-    assert results["clairvoyant"].policy == "clairvoyant"
-    assert results["clairvoyant"].value_name == "anytime value"
-    assert len(results["clairvoyant"].network_value) == 2
-    said: list[str] = []
-    player = open_arms(["clairvoyant"], env.setup)["clairvoyant"]
-    again = player(PlayContext(env.setup, env.transfers, report=said.append), 2, {})
-    assert again.network_value.tolist() == results["clairvoyant"].network_value.tolist()
-    assert [line.split(":")[0] for line in said] == [
-        "one seed that stays",
-        "seeds in some regimes",
-        "what is near the best",
-        "the best",
-    ]
 
 
 @needs_extra("whitebox")

@@ -4,7 +4,6 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.data.image_view import View
 
 regimes = pytest.importorskip("bench.studies.regimes")
 RegimeSpec = regimes.RegimeSpec
@@ -14,23 +13,6 @@ QUICK = mg.LifecycleSpec(
     embargo_epochs=1,
     auto_forward=("TRAIN", "BLEND", "HOLD"),
 )
-
-
-def test_a_view_comes_with_its_own_numbers_of_classes():
-    spec = RegimeSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
-    found = [(view.label, count) for view, count in regimes.kinds_of_regimes(spec)]
-    assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
-    assert {count for _, count in regimes.kinds_of_regimes(RegimeSpec())} == {10}
-
-
-@pytest.mark.parametrize(("view", "classes"), [(View.PLAIN, 3), (View.NOISY, 2)])
-def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes):
-    spec = mg.resolve(mg.RunSpec(preset=regimes.PRESET, envs=4))
-    alone = regimes.spec_of_kind(spec, view, classes)
-    assert alone.regime.views.used == (view,)
-    assert alone.regime.hazard == spec.regime.hazard > 0
-    state, _ = mg.make(alone, envs=16).reset()
-    assert set(state.instance.classes.tolist()) == {classes}
 
 
 @pytest.mark.slow

@@ -69,14 +69,6 @@ def test_where_nothing_grew_the_hosts_are_those_of_the_run():
         assert np.array_equal(results[name].traces.accuracy, results["wait"].traces.accuracy)
 
 
-def test_static_networks_have_the_parameters_of_what_was_grown():
-    env = mg.make(tiny(episode_length=8, envs=4), instances="held-out")
-    grown = mg.play(env, "random")
-    results = mg.play_arms(env, ("static",), {"grown": grown})
-    assert list(results) == ["grown", "static"]
-    assert np.array_equal(results["static"].params, grown.params)
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("static:x", "static, got static:x"), ("oracle", "oracle:FILE, got oracle")],

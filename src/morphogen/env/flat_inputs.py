@@ -8,8 +8,20 @@ from tensordict import TensorDict, TensorDictBase
 from morphogen.env.phases import PolicyInputs
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.state.tree_ops import get_leaf
-from morphogen.vocab.action import Head
+from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.observation import ENV, SLOT
+
+
+def head_sizes(slots: int) -> dict[str, int]:
+    """Return the number of choices of each head."""
+    return {head.label: SIZES.get(head, slots) for head in Head}
+
+
+def mask_shapes(slots: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of the mask of each head, for one env."""
+    return {label: (size,) for label, size in head_sizes(slots).items()} | {
+        Head.SLOT.label: (len(Op), slots)
+    }
 
 
 def flatten_inputs(inputs: PolicyInputs) -> dict[str, Any]:

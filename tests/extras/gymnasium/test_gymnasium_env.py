@@ -209,16 +209,6 @@ def test_an_env_that_has_ended_refuses_a_step_until_its_reset():
         env.step(WAIT)
 
 
-def test_without_resets_of_its_own_a_mask_selects_the_envs_that_begin_anew():
-    env = small(autoreset_mode=AutoresetMode.DISABLED)
-    env.reset(seed=0)
-    wait = np.zeros((3, 8), dtype=np.int64)
-    before = [env.step(wait) for _ in range(2)][-1][0]
-    after, _ = env.reset(options={"reset_mask": np.array([True, False, False])})
-    assert after["observation"][:, 0].tolist() == [0.0, 0.5, 0.5]
-    assert (after["observation"][1:] == before["observation"][1:]).all()
-
-
 @every_mode
 def test_an_env_that_was_rolled_back_goes_on(mode):
     env = GymnasiumEnv(
@@ -275,15 +265,6 @@ def test_wrappers_of_gymnasium_work_with_the_default(name):
         assert env.observation_space.contains(seen)
         seen, reward, *_ = env.step(WAIT)
     assert reward.shape == (3,)
-
-
-@every_mode
-def test_wrappers_count_episodes_and_returns(mode):
-    env = RecordEpisodeStatistics(small(autoreset_mode=mode))
-    env.reset(seed=0)
-    steps = [env.step(WAIT) for _ in range(4)]
-    assert steps[-1][-1]["episode"]["l"].tolist() == [4, 4, 4]
-    assert steps[-1][-1]["episode"]["r"] == pytest.approx(sum(step[1] for step in steps))
 
 
 def test_the_benchmark_of_gymnasium_runs():
@@ -347,8 +328,6 @@ def test_wrong_use_is_named():
         mg.ConfigError, match='autoreset_mode: expected NextStep, SameStep, Disabled, got "Never"'
     ):
         small(autoreset_mode="Never")
-    with pytest.raises(mg.ConfigError, match='render_mode: expected None, got "human"'):
-        small(render_mode="human")
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before action_masks"):
         gymnasium.make(NAME).unwrapped.action_masks()
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):
@@ -361,8 +340,6 @@ def test_wrong_use_is_named():
         mg.ConfigError, match=r"action: expected int64 \[3, 8\], got torch.int64 \[2, 8\]"
     ):
         env.step(np.zeros((2, 8), dtype=np.int64))
-    with pytest.raises(mg.ConfigError, match='options: expected reset_mask, got "mask"'):
-        env.reset(options={"mask": np.ones(3, dtype=bool)})
     with pytest.raises(
         mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got bool \[1\]"
     ):

@@ -1,6 +1,7 @@
 """Regimes in a whole run: the header, the events of each level, and the report."""
 
 import numpy as np
+import pytest
 import torch
 from support.small_runs import tiny
 
@@ -37,30 +38,33 @@ def expected_regimes(spec):
     return found
 
 
-def test_every_regime_that_begins_in_an_episode_has_an_event(tmp_path):
-    spec = tiny(**RUN)
-    train_ppo_vectorized(spec, out=tmp_path / "run")
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("regimes") / "run"
+    train_ppo_vectorized(tiny(**RUN), out=folder)
+    return folder
+
+
+def test_every_regime_that_begins_in_an_episode_has_an_event(run):
     found = {
         (event.round, event.env, event.epoch): (
             event.data.regime,
             event.data.view,
             event.data.classes,
         )
-        for event in events(tmp_path / "run")
+        for event in events(run)
         if event.name == "RegimeBegan"
     }
-    assert found == expected_regimes(spec)
+    assert found == expected_regimes(tiny(**RUN))
 
 
-def test_the_report_marks_the_regimes(tmp_path):
-    spec = tiny(**RUN)
-    train_ppo_vectorized(spec, out=tmp_path / "run")
-    rows = lifecycle_rows(read_run(tmp_path / "run"))
+def test_the_report_marks_the_regimes(run):
+    rows = lifecycle_rows(read_run(run))
     marked = {
         (row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"
     }
     shown = {row["round"] - 1 for row in rows}
-    assert marked == {place for place in expected_regimes(spec) if place[0] in shown}
+    assert marked == {place for place in expected_regimes(tiny(**RUN)) if place[0] in shown}
     assert marked
 
 

@@ -4,8 +4,6 @@ env at each epoch.
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.extras import needs_extra
 
 import morphogen as mg
@@ -177,10 +175,9 @@ def test_validation_has_room_for_the_classes_of_noisy_regimes():
         )
 
 
-@given(seed=st.integers(0, 50))
-def test_the_regime_is_never_observed(seed):
-    laws.check_observation(make(3, seed=seed, **HIDDEN))
-    laws.check_observation(make(3, seed=seed, regime={"classes": (2, 10)}, **CLASSES))
+def test_the_regime_is_never_observed():
+    laws.check_observation(make(3, **HIDDEN))
+    laws.check_observation(make(3, seed=1, regime={"classes": (2, 10)}, **CLASSES))
 
 
 @pytest.mark.parametrize(

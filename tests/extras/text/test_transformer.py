@@ -15,7 +15,6 @@ from morphogen.extras.text.host import TransformerSpec
 from morphogen.extras.text.networks import transformer_layout
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.slot import format_slot, parse_slot
 from morphogen.vocab.stage import AlphaMode, Stage
 
 TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary -> parameters
@@ -41,22 +40,6 @@ def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers):
     assert transformer_layout(host).size == host.params() == TABLE[numbers]
 
 
-@given(
-    st.integers(1, 6),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.integers(1, 40),
-    st.integers(2, 99),
-)
-def test_any_host_has_as_many_parameters_as_it_declares(
-    quarter, heads, segments, each, block, vocabulary
-):
-    host = TransformerSpec(vocabulary, 4 * quarter * heads, heads, segments * each, block, segments)
-    assert transformer_layout(host).size == host.params()
-    assert [parse_slot(slot.name) for slot in host.all_slots] == [(0, i) for i in range(segments)]
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -71,15 +54,6 @@ def test_any_host_has_as_many_parameters_as_it_declares(
 def test_numbers_that_do_not_fit_are_refused_by_name(fault, words):
     with pytest.raises(ConfigError, match=words):
         small_states.token_host(**fault)
-
-
-def test_slots_are_named_in_the_order_of_their_segments():
-    host = TransformerSpec(vocabulary=9, width=4, heads=1, layers=12, block=2, segments=12)
-    names = [format_slot(0, i) for i in range(12)]
-    assert [slot.name for slot in host.all_slots] == names
-    assert [slot.name for slot in host.pick_slots(tuple(reversed(names)))] == names
-    with pytest.raises(ConfigError, match="r0c12"):
-        host.pick_slots(("r0c12",))
 
 
 @pytest.mark.parametrize("numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (16, 2, 3, 7, 19)])

@@ -145,11 +145,7 @@ def test_no_plan_is_better_than_that_of_backward_induction(price, view, hazard):
     [
         ({"observe": {"instance": []}}, "observe.instance: expected param_price"),
         ({"regime": {"least": 2}}, "regime.least: expected 1"),
-        ({"disabled_ops": ["PRUNE"]}, "disabled_ops: expected none"),
-        ({"max_seeds": 1}, "max_seeds: expected 0 or 2"),
         ({"lifecycle": {"auto_forward": []}}, "lifecycle.auto_forward: expected TRAIN, HOLD"),
-        ({"lifecycle": {"embargo_epochs": 3}}, "lifecycle.embargo_epochs: expected 1"),
-        ({"governor": {"enabled": True}}, "governor.enabled: expected false"),
         ({"slots": ["r0c0", "r0c1", "r1c0"]}, "slots: expected at most 2"),
         ({"blueprints": ["conv_light"]}, "blueprints: expected those that help"),
     ],

@@ -4,10 +4,9 @@ close to it.
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import tiny_setup
 
-import morphogen as mg
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
@@ -29,15 +27,11 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
-from morphogen.extras.whitebox.optimal_policies import OptimalPolicy
-from morphogen.extras.whitebox.optimum import build_optimal, epochs_to_fossilize, optimal_returns
+from morphogen.extras.whitebox.optimum import epochs_to_fossilize, optimal_returns
 from morphogen.train.train import train_ppo_vectorized
-from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.observation import INSTANCE, column_index
 
 EPISODES = 64
-SEEN = column_index(INSTANCE)
 
 
 def setup_of(**settings) -> Setup:
@@ -137,63 +131,6 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
     assert len(set(best.round(3).tolist())) > 4
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """The best policy with one thing wrong."""
-
-    own: OptimalPolicy
-    flaw: str
-
-    @property
-    def purpose(self):
-        return self.own.purpose
-
-    def init(self, key):
-        return self.own.init(key)
-
-    def initial_hidden(self, envs, *, device="cpu"):
-        return self.own.initial_hidden(envs, device=device)
-
-    def act(self, params, obs, masks, hidden, noise):
-        free, blueprint = masks.slot[:, int(Op.GERMINATE)], None
-        if self.flaw == "too early":
-            obs = obs.replace(
-                instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["label_noise"]), 0.0)
-            )
-        if self.flaw == "too late":
-            late = (obs.env[:, :1] * 8).round() < 3
-            masks = masks.replace(
-                slot=masks.slot
-                & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
-            )
-        if self.flaw == "any price":
-            obs = obs.replace(
-                instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["param_price"]), -4.0)
-            )
-        if self.flaw == "one kind":
-            blueprint = int(Blueprint.CONV_LIGHT)
-        out = self.own.act(params, obs, masks, hidden, noise)
-        if self.flaw == "never kept":
-            keeps = out.action[:, :1] == int(Op.FOSSILIZE)
-            out = out.replace(
-                action=torch.where(keeps, torch.tensor([0, 0, 0, 2, 1, 2, 0, 0]), out.action)
-            )
-        if blueprint is not None:
-            grows = (out.action[:, 0] == int(Op.GERMINATE)) & free.any(-1)
-            action = out.action.clone()
-            action[:, Head.BLUEPRINT] = torch.where(grows, blueprint, action[:, Head.BLUEPRINT])
-            out = out.replace(action=action)
-        return out
-
-
-@pytest.mark.parametrize("flaw", ["too early", "too late", "any price", "one kind", "never kept"])
-def test_the_best_policy_with_a_flaw_earns_less(flaw):
-    wrong: Any = Wrong(build_optimal(preset().spec, preset().limits), flaw)
-    found = played(preset(), build_arm("optimal", preset())._replace(policy=wrong))
-    assert (found <= most() + 1e-5).all()
-    assert found.mean() < 0.95 * most().mean()
-
-
 def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_for():
     pays = most() > 0.2 + 1e-6
     assert 0.3 < pays.mean() < 0.9
@@ -207,19 +144,6 @@ def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_f
 
 
 hosts = st.tuples(st.sampled_from((0.5, 0.75, 1.0)), st.floats(0, 1, width=32))
-codes = st.lists(st.integers(-1, 12), min_size=2, max_size=2)
-
-
-@given(st.lists(hosts, min_size=2, max_size=5), codes, st.integers(0, 20))
-def test_gains_are_bounded_and_an_env_does_not_see_its_neighbours(rows, kinds, born):
-    width, noise = torch.tensor(rows).unbind(-1)
-    kind = torch.tensor(kinds).expand(len(rows), -1)
-    when = torch.full_like(kind, born)
-    found = seed_gain(width, noise, kind, when)
-    assert ((found >= 0) & (found <= 60)).all()
-    turned = torch.arange(len(rows)).flip(0)
-    assert torch.equal(seed_gain(width[turned], noise[turned], kind, when), found[turned])
-    assert (found[(kind == -1)] == 0).all()
 
 
 @given(hosts, st.integers(0, 20))
@@ -308,11 +232,6 @@ def test_it_has_no_samples_and_so_no_test_split(observed):
     ):
         select_split("test", setup)
     assert select_split("validation", setup) is setup
-
-
-def test_the_best_policy_is_an_arm_like_any_other():
-    arms = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))
-    assert arms["optimal"].network_value.mean() > 0
 
 
 def test_it_has_no_activations_and_needs_no_pieces():

@@ -25,13 +25,13 @@ from tensordict import TensorDict
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.env.action_tensors import to_tensor
-from morphogen.env.flat_inputs import flatten_inputs
+from morphogen.env.flat_inputs import flatten_inputs, head_sizes, mask_shapes
 from morphogen.env.make import MakeFields, make
 from morphogen.env.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state import tree_ops
 from morphogen.state.env import EnvState
-from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Outcome
+from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT
 from morphogen.vocab.text import format_value
@@ -77,30 +77,27 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         task: str | RunSpec = "digits",
         seed: int = 0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: None = None,
+        render_mode: str | None = None,
         **fields: Unpack[MakeFields],
     ) -> None:
         """Build the environment; `fields` as in `env.make`.
 
-        Raises: ConfigError for settings out of range, another mode of resets, and a mode of
-        rendering.
+        render_mode: has no effect, because nothing is drawn.
+        Raises: ConfigError for settings out of range, and another mode of resets.
         """
         known = [mode.value for mode in AutoresetMode]
         if autoreset_mode not in (*AutoresetMode, *known):
             raise ConfigError(
                 f"autoreset_mode: expected {', '.join(known)}, got {format_value(autoreset_mode)}"
             )
-        if render_mode is not None:
-            raise ConfigError(f"render_mode: expected None, got {format_value(render_mode)}")
-        num_envs = int(num_envs) if isinstance(num_envs, np.integer) else num_envs
+        del render_mode
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
+        num_envs = self.functional.envs
         self._state: EnvState | None = None
         # the last step ended an episode, and none has begun since
         self._ended = np.zeros(num_envs, dtype=bool)
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode(autoreset_mode)}
         slots = len(self.functional.net.slots)
-        sizes = {head.label: SIZES.get(head, slots) for head in Head}
-        masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
         real = partial(spaces.Box, -FEATURE_LIMIT, FEATURE_LIMIT, dtype=np.float32)
         self.single_observation_space = spaces.Dict(
             {
@@ -108,11 +105,11 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
                 "instance": real(shape=(len(INSTANCE),)),
                 "blueprints": spaces.Box(EMPTY, max(Blueprint), shape=(slots,), dtype=np.int64),
                 "mask": spaces.Dict(
-                    {name: spaces.MultiBinary(shape) for name, shape in masks.items()}
+                    {name: spaces.MultiBinary(shape) for name, shape in mask_shapes(slots).items()}
                 ),
             }
         )
-        self.single_action_space = spaces.MultiDiscrete(list(sizes.values()))
+        self.single_action_space = spaces.MultiDiscrete(list(head_sizes(slots).values()))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -137,11 +134,6 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         `reset_mask`.
         """
         super().reset(seed=seed)
-        unknown = sorted({*(options or {})} - {"reset_mask"})
-        if unknown:
-            raise ConfigError(
-                f"options: expected reset_mask, got {', '.join(map(format_value, unknown))}"
-            )
         rows = (options or {}).get("reset_mask")
         if seed is not None:
             self.functional = self.functional.with_seed(seed)

@@ -16,11 +16,10 @@ from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.env.environment import Environment
-from morphogen.env.flat_inputs import flatten_inputs
+from morphogen.env.flat_inputs import flatten_inputs, head_sizes, mask_shapes
 from morphogen.env.make import MakeFields, make
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
-from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
 
@@ -62,8 +61,6 @@ class MorphogenEnv(EnvBase):
         self._state: EnvState | None = None
         envs = env.envs
         slots = len(env.net.slots)
-        sizes = {head.label: SIZES.get(head, slots) for head in Head}
-        masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
 
         def group(leaves: dict[str, Any]) -> Composite:
             return Composite(leaves, shape=self.batch_size, device=env.device)
@@ -82,14 +79,14 @@ class MorphogenEnv(EnvBase):
                         name: Binary(
                             shape=torch.Size((envs, *shape)), dtype=torch.bool, device=env.device
                         )
-                        for name, shape in masks.items()
+                        for name, shape in mask_shapes(slots).items()
                     }
                 ),
             }
         )
         heads = {
             name: Categorical(size, shape=self.batch_size, dtype=torch.int64, device=env.device)
-            for name, size in sizes.items()
+            for name, size in head_sizes(slots).items()
         }
         self.action_spec = group({"action": group(heads)})
         column = torch.Size((envs, 1))

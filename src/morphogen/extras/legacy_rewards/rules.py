@@ -56,12 +56,12 @@ MAX_PAYMENT = 0.2  # of one scaffold, and of a step
 
 
 def build_slot_rows(
-    inputs: RewardInputs, accuracy: Tensor, *, episode_length: int, **fields: Tensor
+    inputs: RewardInputs, accuracy: Tensor, fields: LeafDict, *, episode_length: int
 ) -> SlotRows:
     """One row for every slot.
 
-    Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields`: those that a
-    rule adds, [E, S] or [E, 1], 0 if missing -> fields of slots [E, S], fields of envs [E, 1].
+    Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields` of `SlotRows`
+    that a rule adds, [E, S] or [E, 1], 0 if missing -> fields of slots [E, S], of envs [E, 1].
     """
     slots = inputs.slots
     epoch = inputs.epoch.unsqueeze(-1)
@@ -199,12 +199,12 @@ class LegacyRule(WithoutPotential):
         kernel: Callable[..., Payment],
         inputs: RewardInputs,
         accuracy: Tensor,
-        **fields: Tensor,
+        fields: LeafDict,
     ) -> tuple[LeafDict, LeafDict]:
         """Components of a kernel, summed over slots, and its ledgers; `fields` of
         `build_slot_rows`.
         """
-        rows = build_slot_rows(inputs, accuracy, episode_length=self.terms.episode_length, **fields)
+        rows = build_slot_rows(inputs, accuracy, fields, episode_length=self.terms.episode_length)
         paid = kernel(rows, spec=self.settings, gamma=self.terms.gamma)
         return {name: amount.sum(-1) for name, amount in paid.components.items()}, paid.ledger
 
@@ -235,7 +235,7 @@ def _shaped_step(
     rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
 ) -> tuple[LeafDict, LeafDict]:
     fields, ledgers = _rent_step(rule, inputs, ledger)
-    paid, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, **fields)
+    paid, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, fields)
     return {**paid, "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
@@ -249,9 +249,8 @@ def _escrow_step(
     slots = inputs.slots
     back = inputs.rolled_back.unsqueeze(-1)
     held = choose(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
-    paid, after = rule.pay_slots(
-        kernels.escrow_reward, inputs, inputs.stable_val_acc, escrow_balance=held, **fields
-    )
+    fields["escrow_balance"] = held
+    paid, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, fields)
     balance = torch.where(back, ledger["escrow_balance"], after["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
@@ -263,7 +262,7 @@ def _escrow_step(
 def _simplified_step(
     rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
 ) -> tuple[LeafDict, LeafDict]:
-    return rule.pay_slots(kernels.simplified_reward, inputs, inputs.val_acc)[0], ledger
+    return rule.pay_slots(kernels.simplified_reward, inputs, inputs.val_acc, {})[0], ledger
 
 
 def _basic_step(
@@ -273,14 +272,19 @@ def _basic_step(
     slots = inputs.slots
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
     start = torch.where(first, inputs.val_acc, ledger[RESET_LEDGER])
-    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": rule.settings.slot_rent_ratio}
-    used = kernels.effective_seed_params(slots.stage, slots.alpha, slots.params, **sizes)
+    used = kernels.effective_seed_params(
+        slots.stage,
+        slots.alpha,
+        slots.params,
+        host_params=inputs.host_params,
+        slot_rent_ratio=rule.settings.slot_rent_ratio,
+    )
     fields = {
         "effective_seed_params": used.unsqueeze(-1),
         "val_acc_delta": (inputs.next_val_acc - start).unsqueeze(-1),
         "drip_scale": ledger["drip_scale"],
     }
-    paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, **fields)
+    paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, fields)
     opened = after["new_drip_scale"]
     return paid, {
         "drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]),

@@ -21,26 +21,30 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none = torch.zeros_like(fine)
     healthy = fine.to(slots.gradient_health.dtype)
-    leaves = {
-        "vanishing": none,
-        "exploding": none,
-        "gradient_valid": fine,
-        "gradient_ratio_valid": fine,
-    }
-    leaves |= dict.fromkeys(("gradient_norm", "gradient_health", "gradient_ratio"), healthy)
-    trained = {
-        "train_loss": signals.val_loss,
-        "train_acc": signals.val_acc,
-        "train_measured": signals.measured,
-    }
-    after = replace(state, slots=replace(slots, **leaves), signals=replace(signals, **trained))
-    return after, unsafe_new(
+    slots = replace(
+        slots,
+        vanishing=none,
+        exploding=none,
+        gradient_valid=fine,
+        gradient_ratio_valid=fine,
+        gradient_norm=healthy,
+        gradient_health=healthy,
+        gradient_ratio=healthy,
+    )
+    trained = replace(
+        signals,
+        train_loss=signals.val_loss,
+        train_acc=signals.val_acc,
+        train_measured=signals.measured,
+    )
+    return replace(state, slots=slots, signals=trained), unsafe_new(
         TrainMetrics,
         state,
         loss=signals.val_loss,
         accuracy=signals.val_acc,
         valid=signals.measured,
-        **{name: torch.zeros_like(state.clock.epoch) for name in ("skipped", "overflowed")},
+        skipped=torch.zeros_like(state.clock.epoch),
+        overflowed=torch.zeros_like(state.clock.epoch),
         host_gradient_norm=torch.zeros_like(signals.val_loss),
         host_layer_norm=signals.val_loss.new_zeros(len(fine), 0),
         seed_skipped=none.any(-1),

@@ -122,7 +122,7 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     assert (contents["instances"], contents["worlds"], contents["task"]) == (12, 2, "digits")
     [rows] = found.tables().values()
     assert [row["schedule"] for row in rows] == [
-        "; ".join(growth.label for growth in candidate) or "nothing"
+        "; ".join(growth.label for growth in candidate) or "never grow"
         for candidate in found.portfolio
     ]
     assert "depthwise in r0c1 from epoch 3" in str(found.numbers()["best"])

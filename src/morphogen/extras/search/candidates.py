@@ -15,7 +15,6 @@ from morphogen.vocab.objective import ANYTIME
 START_COUNT = 5  # epochs of germination among the initial candidates
 RESTING_EPOCHS = 3  # from a pruning to the next germination in its env, besides the embargo
 PRUNING_COUNT = 4  # epochs of removal among the neighbours of a seed that stays
-NEVER_GROW_LABEL = "never grow"
 
 
 class GrowthStep(NamedTuple):
@@ -73,14 +72,12 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
         steps.append(
             ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head))
         )
-    return Schedule(
-        describe_candidate(candidate) or NEVER_GROW_LABEL, tuple(steps), on_illegal="wait"
-    )
+    return Schedule(describe_candidate(candidate), tuple(steps), on_illegal="wait")
 
 
 def describe_candidate(candidate: Candidate) -> str:
-    """Return the labels of the seeds of a candidate; an empty text for the empty one."""
-    return "; ".join(growth.label for growth in candidate)
+    """Return the labels of the seeds of a candidate."""
+    return "; ".join(growth.label for growth in candidate) or "never grow"
 
 
 def _germinating_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
@@ -206,8 +203,11 @@ def neighbours(
     """
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
-        timed = [] if static else [*_time_variants(growth), *_pruning_variants(growth, spec)]
-        return [*_manner_variants(growth), *timed]
+        tempo = [growth._replace(tempo=tempo) for tempo in Tempo if tempo is not growth.tempo]
+        style = [growth._replace(style=style) for style in Style if style is not growth.style]
+        moved = [growth._replace(epoch=growth.epoch + by) for by in (-1, 1)]
+        timed = [] if static else [*moved, *_pruning_variants(growth, spec)]
+        return [*tempo, *style, *timed]
 
     near = [other for candidate in candidates for other in replace_seeds(candidate, variants)]
     single = [candidate[0] for candidate in candidates if len(candidate) == 1]
@@ -236,16 +236,6 @@ def replace_seeds(
         for i, growth in enumerate(candidate)
         for variant in variants(growth)
     ]
-
-
-def _time_variants(growth: GrowthStep) -> list[GrowthStep]:
-    return [growth._replace(epoch=growth.epoch + by) for by in (-1, 1)]
-
-
-def _manner_variants(growth: GrowthStep) -> list[GrowthStep]:
-    tempo = [growth._replace(tempo=tempo) for tempo in Tempo if tempo is not growth.tempo]
-    style = [growth._replace(style=style) for style in Style if style is not growth.style]
-    return [*tempo, *style]
 
 
 def _pruning_variants(growth: GrowthStep, spec: RunSpec) -> list[GrowthStep]:

@@ -78,7 +78,7 @@ class ScheduleResult:
     def tables(self) -> dict[str, list[dict[str, object]]]:
         """Return a row per schedule of the portfolio, under the title of the table."""
         rows: list[dict[str, object]] = [
-            {"schedule": _label(candidate), "mean value": mean, "best so far": value}
+            {"schedule": describe_candidate(candidate), "mean value": mean, "best so far": value}
             for candidate, mean, value in zip(
                 self.portfolio, self.means, self.portfolio_values, strict=True
             )
@@ -88,7 +88,7 @@ class ScheduleResult:
     def numbers(self) -> dict[str, object]:
         """Return the result, by name."""
         return {
-            "best": _label(self.best),
+            "best": describe_candidate(self.best),
             "value": self.best_mean,
             "value without growing": self.idle_mean,
             "value of the portfolio": self.portfolio_values[-1],
@@ -96,10 +96,6 @@ class ScheduleResult:
             "worlds": self.worlds,
             "schedules": self.candidate_count,
         }
-
-
-def _label(candidate: Candidate) -> str:
-    return describe_candidate(candidate) or "nothing"
 
 
 def _dump(candidate: Candidate, spec: RunSpec) -> bytes:

@@ -80,12 +80,12 @@ def test_the_value_of_rules_is_that_of_their_episodes():
 
 
 def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
-    monkeypatch.setattr(threshold_search, "DRAWN", 16)
-    monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (4, 2))
+    monkeypatch.setattr(threshold_search, "DRAWN", 40)
+    monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (6, 3))
     said: list[str] = []
-    found = search_thresholds(SPEC, instances=12, worlds=1, report=said.append)
+    found = search_thresholds(SPEC, instances=24, worlds=1, report=said.append)
     context = context_of(build_setup(SPEC))
-    instances = training_instances(SPEC, 12)
+    instances = training_instances(SPEC, 24)
     own = score_thresholds(context, SPEC.heuristic, instances, worlds=[0]).mean()
     best = score_thresholds(context, found.best, instances, worlds=[0]).mean()
     assert found.mean == pytest.approx(best)

@@ -26,7 +26,7 @@ LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build",
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 PYTEST += [f"--ignore=tests/meta/test_{name}.py" for name in ("readme", "budget")]
 SMOKE = ["-m", "morphogen", "train", "--preset", "smoke", "--quiet", "--out"]
-NOTICING = [f"tests/{name}" for name in ("meta", "unit/config", "unit/cli", "unit/env")]
+NOTICING = ("meta", "unit/config", "unit/cli", "unit/env/test_environment.py")
 
 
 def main(name: str, *arguments: str) -> int:
@@ -40,7 +40,8 @@ def main(name: str, *arguments: str) -> int:
         names = {name, *(extra for extra, base in BUILDS_ON.items() if base == name)}
         parts = set().union(*(remove_extra(copy, extra) for extra in names))
         options = [argument for argument in arguments if argument != "--whole"]
-        fast = [*NOTICING, *files_that_name(copy / "tests", parts), "-m", "not slow"]
+        noticing = {f"tests/{place}" for place in NOTICING} | files_that_name(copy, parts)
+        fast = [*sorted(noticing), "-m", "not slow"]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
         for command in (
             ["-c", "from setuptools import setup; setup()", "-q", "egg_info"],
@@ -66,7 +67,7 @@ def remove_extra(tree: Path, name: str) -> set[str]:
     """Remove the files of an extra, and the lines that register it; return the names in them."""
     shutil.rmtree(tree / "src" / "morphogen" / "extras" / name)
     shutil.rmtree(tree / "tests" / "extras" / name, ignore_errors=True)
-    line = re.compile(rf'.*?(?:"?([\w.-]+)"? = ")?morphogen[./]extras[./]{name}[./].*\n')
+    line = re.compile(rf'.*?(?:"?([\w.-]+)"? = ")?morphogen[./]extras[./]{name}[./:].*\n')
     parts = {name}
     for path in (tree / "pyproject.toml", tree / "src" / "morphogen" / "__init__.pyi"):
         parts |= set(line.findall(path.read_text())) - {""}
@@ -74,10 +75,11 @@ def remove_extra(tree: Path, name: str) -> set[str]:
     return parts
 
 
-def files_that_name(tests: Path, parts: set[str]) -> list[str]:
-    """Test files that hold one of the names in quotes."""
+def files_that_name(tree: Path, parts: set[str]) -> set[str]:
+    """Return the test files that hold one of the names in quotes."""
     quoted = re.compile(rf"[\"'](?:{'|'.join(sorted(map(re.escape, parts)))})[\"']")
-    return [str(path) for path in tests.rglob("test_*.py") if quoted.search(path.read_text())]
+    files = (tree / "tests").rglob("test_*.py")
+    return {str(path.relative_to(tree)) for path in files if quoted.search(path.read_text())}
 
 
 if __name__ == "__main__":

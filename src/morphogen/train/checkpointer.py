@@ -3,15 +3,14 @@ event.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Literal
 
 from morphogen.config.execution_spec import STOP
 from morphogen.errors import CheckpointError
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import CheckpointFailed, CheckpointSaved
-from morphogen.log.run_directory import RunDirectory
-from morphogen.train.checkpoint import Checkpoint, capture
+from morphogen.log.run_directory import CHECKPOINTS, RunDirectory
+from morphogen.train.checkpoint import capture
 from morphogen.train.checkpoint_store import checkpoint_name, read_manifest
 from morphogen.train.loop import Scheduler
 
@@ -20,25 +19,22 @@ MINUTE = 60.0
 
 
 class Checkpointer:
-    """Checkpoints of the run in this process."""
+    """Checkpoints of the run in this process; none before `open`."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        folder: RunDirectory,
-        *,
-        facts: Mapping[str, Any],
-        clock: Callable[[], float],
-    ) -> None:
-        """Take `facts`, the entries that every manifest of the run has in common."""
+    def __init__(self, scheduler: Scheduler, *, clock: Callable[[], float]) -> None:
         self.spec = scheduler.setup.spec.checkpoint
         self._scheduler = scheduler
-        self._folder = folder
-        self._facts = facts
+        self._folder: RunDirectory | None = None
+        self._facts: Mapping[str, Any] = {}
         self._clock = clock
         self._score: float | None = None  # of the last finished round
         self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
         self._saved_at = clock()
+
+    def open(self, folder: RunDirectory, facts: Mapping[str, Any]) -> None:
+        """Save to a run directory from now on.  facts: entries of every manifest of the run."""
+        self._folder = folder
+        self._facts = facts
 
     @property
     def _position(self) -> tuple[int, int]:
@@ -65,7 +61,7 @@ class Checkpointer:
 
     def is_due(self) -> bool:
         """Return whether the time between two checkpoints has passed."""
-        every = self.spec.every_minutes
+        every = None if self._folder is None else self.spec.every_minutes
         return every is not None and self._clock() - self._saved_at >= MINUTE * every
 
     def save(self, kind: SaveKind) -> None:
@@ -74,28 +70,27 @@ class Checkpointer:
         A failure is an event; a periodic checkpoint that fails raises only if
         `checkpoint.on_failure` is stop.
         """
-        if self._position == self._saved_position:
+        folder = self._folder
+        if folder is None or self._position == self._saved_position:
             return
         exchange = self._scheduler.exchange
         started = self._saved_at = self._clock()
         try:
-            exchange.together(self._folder.check_present)
+            exchange.together(folder.check_present)
             score = None if self._scheduler.epoch else self._score
             checkpoint = capture(
                 self._scheduler, {**self._facts, "kind": kind, "score": score}
             ).map_envs(exchange.join_envs)
-            manifest = exchange.on_first(partial(self._write, checkpoint))
+            manifest = exchange.on_first(
+                lambda: read_manifest(checkpoint.save(folder.checkpoints, keep=self.spec.keep))
+            )
             self._emit_saved(manifest, self._clock() - started)
-            exchange.on_first(partial(self._folder.update, last_checkpoint=self._path))
+            exchange.on_first(lambda: folder.update(last_checkpoint=self._path))
         except CheckpointError as error:
             self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=str(error)))
             if kind != "periodic" or self.spec.on_failure == STOP:
                 raise
         self._saved_at = self._clock()
-
-    def _write(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        """Write the checkpoint of all envs; return its manifest."""
-        return read_manifest(checkpoint.save(self._folder.checkpoints, keep=self.spec.keep))
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         self._saved_position = self._position
@@ -106,4 +101,4 @@ class Checkpointer:
 
     @property
     def _path(self) -> str:
-        return f"{self._folder.checkpoints.name}/{checkpoint_name(*self._position)}"
+        return f"{CHECKPOINTS}/{checkpoint_name(*self._position)}"

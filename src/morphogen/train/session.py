@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from tensordict import TensorDict
 
@@ -26,14 +26,13 @@ from morphogen.policy import policy_files
 from morphogen.state.tensor_trees import Tree
 from morphogen.train import manifest
 from morphogen.train.checkpoint import restore
-from morphogen.train.checkpointer import Checkpointer, SaveKind
+from morphogen.train.checkpointer import Checkpointer
 from morphogen.train.held_out_plays import play_curve, plays_greedily, run_final_evaluation
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.train.sinks import open_sinks
 from morphogen.vocab.text import count_noun
 
-T = TypeVar("T")
 Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
@@ -109,19 +108,20 @@ class Session:
             on_epoch=self.hooks.on_epoch or self._on_epoch,
             on_round=self._on_round,
             should_stop=self._should_stop,
-            should_save=self._should_save,
-            save=self._save_between_epochs,
+            should_save=lambda: self.checkpointer.is_due(),
+            save=lambda: self.checkpointer.save_between_epochs(),
         )
         parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
         self.losses = Losses()
-        self.checkpointer = None
         self._config = dump_config(setup.spec)
         self._hashes = {
             "config_sha256": run_directory.config_hash(self._config),
             "data_sha256": setup.dataset.fingerprint,
         }
+        self.checkpointer = Checkpointer(self.scheduler, clock=self.clock)
+        self._together = setup.exchange.together  # an error of one process is raised in all
         if context is not None:
             devices = setup.exchange.facts(str(setup.device))
             facts = {  # in the manifests of all checkpoints
@@ -131,20 +131,10 @@ class Session:
                 "devices": devices,
                 "made": manifest.environment_fingerprint(setup),
             }
-            self.checkpointer = Checkpointer(
-                self.scheduler, context.folder, facts=facts, clock=self.clock
-            )
-            self._together(
-                lambda: self._open_files(context, cast(Checkpointer, self.checkpointer), devices)
-            )
+            self.checkpointer.open(context.folder, facts)
+            self._together(lambda: self._open_files(context, devices))
 
-    def _together(self, action: Callable[[], T]) -> T:
-        """Return the result of an action of all processes; an error of one is raised in all."""
-        return self.setup.exchange.together(action)
-
-    def _open_files(
-        self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]
-    ) -> None:
+    def _open_files(self, context: RunContext, devices: Sequence[str]) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
 
         Everything written after the checkpoint is deleted, since the run computes it again.
@@ -167,7 +157,7 @@ class Session:
             )
         if resume_point is not None:
             self.history += read_rounds(context.folder.path)
-            checkpointer.resume(resume_point.checkpoint.manifest)
+            self.checkpointer.resume(resume_point.checkpoint.manifest)
             name = resume_point.path.name
             skipped = resume_point.skipped
             rounds = self.setup.spec.rounds
@@ -209,19 +199,14 @@ class Session:
                 self._extend_curve()
             scheduler.run()
         except TrainingDiverged:
-            self._save("stop")
+            self.checkpointer.save("stop")
             raise
         stopped = scheduler.round < self.setup.spec.rounds
-        self._save("stop" if stopped else "final")
+        self.checkpointer.save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
         return TrainResult(
             tuple(self.history), scheduler.arm, results or (), None, stopped=results is None
         )
-
-    def _save(self, kind: SaveKind) -> None:
-        """Save a checkpoint if the run has files."""
-        if self.checkpointer is not None:
-            self.checkpointer.save(kind)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for
@@ -260,21 +245,12 @@ class Session:
             self.context.folder.check_present()
         return self.hooks.should_stop()
 
-    def _should_save(self) -> bool:
-        """Return whether a checkpoint is due by the clock."""
-        return self.checkpointer is not None and self.checkpointer.is_due()
-
-    def _save_between_epochs(self) -> None:
-        if self.checkpointer is not None:
-            self.checkpointer.save_between_epochs()
-
     def _on_round(self, summary: BatchSummary, scheduler: Scheduler) -> bool | None:
         self.history.append(summary)
         if self.console is not None:
             self.console.end_round(summary)
         self._extend_curve()
-        if self.checkpointer is not None:
-            self.checkpointer.end_round(summary)
+        self.checkpointer.end_round(summary)
         return None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
 
     def _extend_curve(self) -> None:

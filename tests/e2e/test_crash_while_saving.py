@@ -74,10 +74,6 @@ def after_processes_that_died(folder):
         (folder / name / checkpoint_store.STATE).write_bytes(b"half")
 
 
-SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
-each_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-
-
 def ends(tmp_path, scene, then):
     """For every file operation of a save: how it ended where `then` came before it, and what is
     newest.
@@ -94,7 +90,10 @@ def ends(tmp_path, scene, then):
             return
 
 
-@each_scene
+SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the_new_one(
     tmp_path, scene
 ):
@@ -109,11 +108,8 @@ def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the
     assert set(rounds[killed:]) == {2}
 
 
-@each_scene
-def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(
-    tmp_path, scene
-):
-    found = list(ends(tmp_path, scene, killed_processes.refuse))
+def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(tmp_path):
+    found = list(ends(tmp_path, in_place_of_a_damaged_one, killed_processes.refuse))
     codes, rounds = zip(*found, strict=True)
     assert set(codes) == {killed_processes.DONE, killed_processes.REFUSED}
     assert set(rounds) == {1, 2}

@@ -21,7 +21,6 @@ from morphogen.policy.policy import Policy
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tensor_trees import restore_tree
 from morphogen.state.tree_ops import choose, clear_rows, get_leaf, get_leaves
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -296,18 +295,6 @@ class Rollout:
             leaf.copy_(joined[name])
         after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
         return rollout.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
-
-    def restore(self, saved: Any, epochs: int, where: str) -> None:
-        """Restore the first rows of a saved buffer.
-
-        Args:
-            saved: leaves of the first `epochs` rows by name.
-            where: place of the buffer in messages.
-
-        Raises: CheckpointError if the buffers differ in form.
-        """
-        rows = cast(Any, self.rows[:epochs])
-        rows.update_(restore_tree(saved, rows, where))
 
 
 def _empty_row(envs: int, slots: int) -> TensorDict:

@@ -150,5 +150,6 @@ def restore(scheduler: Scheduler, checkpoint: Checkpoint) -> None:
         )
         state: Any = carry["state"]
         scheduler.carry = Carry(state, env.observe(state), carry["memory"], carry["segment"])
-        scheduler.rollout.restore(checkpoint.rollout, epoch, "rollout")
+        rows: Any = scheduler.rollout.rows[:epoch]
+        rows.update_(restore_tree(checkpoint.rollout, rows, "rollout"))
     scheduler.reporter.restore(checkpoint.telemetry, checkpoint.columns, (round, epoch))

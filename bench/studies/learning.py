@@ -54,7 +54,7 @@ from morphogen.evaluation.bootstrap import (
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
 from morphogen.log.kinds.run import HeldOutPlayed
-from morphogen.reports import canvas
+from morphogen.reports import plots
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
@@ -273,21 +273,15 @@ def _mean_value(play: HeldOutPlayed) -> float:
 
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
-    with matplotlib.rc_context(
-        {"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE
-    ):
-        page, curves = canvas.new_figure(4.0), results["curves"]
+    salt = {"svg.hashsalt": "learning", "svg.fonttype": "none"}
+    with matplotlib.rc_context(salt, fname=plots.STYLE_FILE):
+        page, curves = plots.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        canvas.label_panel(
-            ax,
-            "Value on held-out instances, as the policy learns",
-            "rounds of training",
-            "mean value",
-        )
-        if curves is None:
-            canvas.show_no_data(ax)
-        else:
+        title = "Value on held-out instances, as the policy learns"
+        plots.label_panel(ax, title, "rounds of training", "mean value")
+        if curves is not None:
             _draw_plays(ax, curves)
+        plots.add_legend(ax)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()
@@ -295,16 +289,12 @@ def draw_curves(results: Row) -> bytes:
 
 def _draw_plays(ax: Axes, curves: Row) -> None:
     for place, one in enumerate(curves["seeds"]):
-        style: dict[str, Any] = {"color": canvas.cycle_colour(place), "linewidth": 1}
+        style: dict[str, Any] = {"color": plots.CYCLE[place % len(plots.CYCLE)], "linewidth": 1}
         ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)
-    ax.plot(
-        curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2
-    )
-    for dash, (name, value) in zip(canvas.DASHES[1:], curves["rivals"].items(), strict=False):
-        ax.axhline(value, color=canvas.GREY, linestyle=dash, label=name)
-    canvas.limit_to_learned(ax)
-    canvas.set_integer_x(ax)
-    canvas.add_legends(ax)
+    ax.plot(curves["rounds"], curves["mean"], color="black", label="mean over seeds", linewidth=2)
+    for dash, (name, value) in zip(plots.DASHES[1:], curves["rivals"].items(), strict=False):
+        ax.axhline(value, color=plots.GREY, linestyle=dash, label=name)
+    plots.limit_to_learned(ax)
 
 
 def markdown(results: Row) -> str:

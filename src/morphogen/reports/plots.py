@@ -79,7 +79,8 @@ class Plot:
         return file.getvalue()
 
 
-def _new_figure(height: float) -> Figure:
+def new_figure(height: float) -> Figure:
+    """Return an empty figure of the common width; height in inches."""
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
@@ -87,7 +88,7 @@ def _draw_each(
     runs: RunRows, draw: Callable[[SubFigure, Sequence[Row]], None], height: float
 ) -> Figure:
     """Draw the runs one below the other.  height: of one run, in inches."""
-    page = _new_figure(height * len(runs))
+    page = new_figure(height * len(runs))
     parts = page.subfigures(len(runs), squeeze=False)[:, 0]
     for part, (run, rows) in zip(parts, runs.items(), strict=True):
         draw(part, rows)
@@ -96,7 +97,7 @@ def _draw_each(
     return page
 
 
-def _label(ax: Axes, title: str, x: str, y: str) -> None:
+def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
     """Name a panel and its axes, with units; x are whole numbers."""
     ax.set(title=title, xlabel=x, ylabel=y)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -126,19 +127,24 @@ def _draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str]) -> None:
                     rounds, values, marker=".", label=name if alone else f"{run} {name}", **style
                 )
             ax.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
-    if ax.lines:
+    add_legend(ax)
+
+
+def add_legend(ax: Axes) -> None:
+    """Add a legend to the right of a panel, or a text to an empty one."""
+    if ax.get_legend_handles_labels()[0]:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
     else:
         ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", color=GREY)
 
 
 def _draw_held_out(runs: RunRows) -> Figure:
-    page = _new_figure(3.6)
+    page = new_figure(3.6)
     value, behind = page.subplots(1, 2)
     first = next(iter(runs.values()))[0]
     rivals = [name for name in first if f"minus_{name}_mean" in first]
-    _label(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
-    _label(
+    label_panel(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
+    label_panel(
         behind,
         "Trained policy minus rival",
         "rounds of learning",
@@ -188,12 +194,12 @@ def learning_rows(log: RunLog) -> list[Row]:
 
 
 def _draw_learning(runs: RunRows) -> Figure:
-    page = _new_figure(7.2)
+    page = new_figure(7.2)
     axes = page.subplot_mosaic("aa;vr", height_ratios=(1.25, 1))
     title = "Accuracy at the end of an episode"
-    _label(axes["a"], title, "round", "validation accuracy, %")
-    _label(axes["v"], "Value of an episode", "round", "accuracy (0 to 1) minus price")
-    _label(axes["r"], "Rewards of the policy", "round", "reward per episode")
+    label_panel(axes["a"], title, "round", "validation accuracy, %")
+    label_panel(axes["v"], "Value of an episode", "round", "accuracy (0 to 1) minus price")
+    label_panel(axes["r"], "Rewards of the policy", "round", "reward per episode")
     accuracy = {
         "accuracy_mean": "final",
         "committed_mean": "committed",
@@ -233,13 +239,13 @@ def _draw_throughput(runs: RunRows) -> Figure:
 
 def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
     axes = part.subplot_mosaic("rw;pp")
-    _label(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
-    _label(axes["w"], "Waiting", "round", "share of the wall time, 0 to 1")
+    label_panel(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
+    label_panel(axes["w"], "Waiting", "round", "share of the wall time, 0 to 1")
     _draw_curves(axes["r"], {"": rows}, {"env_epochs_per_s": "rate"})
     _draw_curves(axes["w"], {"": rows}, WAIT_COLUMNS)
     axes["r"].set_ylim(bottom=0)
     phases = axes["p"]
-    _label(phases, "Where the time of a round goes", "round", "share of the time, 0 to 1")
+    label_panel(phases, "Where the time of a round goes", "round", "share of the time, 0 to 1")
     names = dict.fromkeys(name for row in rows for name in row if name.startswith("phase."))
     base = np.zeros(len(rows))
     for i, name in enumerate(names):
@@ -248,8 +254,7 @@ def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
         style["color"] = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of CYCLE
         phases.bar([row["round"] for row in rows], values, width=1.0, bottom=base, **style)
         base += values
-    if names:
-        phases.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
+    add_legend(phases)
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
@@ -338,7 +343,7 @@ def _plot_gantt(ax: Axes, rows: Sequence[Row]) -> None:
     """
     lanes = _lanes(rows)
     title = f"Round {rows[0]['round']}, the {rows[0]['which']} one"
-    _label(ax, title, "epoch of the episode", "env and slot")
+    label_panel(ax, title, "epoch of the episode", "env and slot")
     named = set[tuple[int, int]]()
     for row in rows:
         start = row["start"]

@@ -6,7 +6,7 @@ Random numbers have no state besides the seed and the position: streams are coun
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDict
@@ -150,6 +150,6 @@ def restore(scheduler: Scheduler, checkpoint: Checkpoint) -> None:
         )
         state: Any = carry["state"]
         scheduler.carry = Carry(state, env.observe(state), carry["memory"], carry["segment"])
-        rows: Any = scheduler.rollout.rows[:epoch]
+        rows = cast(Any, scheduler.rollout.rows[:epoch])
         rows.update_(restore_tree(checkpoint.rollout, rows, "rollout"))
     scheduler.reporter.restore(checkpoint.telemetry, checkpoint.columns, (round, epoch))

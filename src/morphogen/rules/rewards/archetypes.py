@@ -51,35 +51,34 @@ class ScriptedSeed:
     birth_step: int
     path: tuple[tuple[int, Stage], ...]
 
-    def stage_ages(self, step: int) -> list[int]:
-        """Ages at which the seed entered its stages up to this step, the latest last; empty before
+    def entries(self, step: int) -> list[tuple[int, Stage]]:
+        """Stages entered up to this step, with the steps of the entries; DORMANT before
         germination.
         """
-        return [age for age, _ in self.path if age <= step - self.birth_step]
+        steps = [(self.birth_step + age, stage) for age, stage in self.path]
+        return [(0, Stage.DORMANT), *(entry for entry in steps if entry[0] <= step)]
 
-    def gain(self, step: int) -> float:
-        """Points that the seed adds to the accuracy after a step."""
-        return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.birth_step) / 12))
+    def stage(self, step: int) -> Stage:
+        """Stage after a step; DORMANT before germination and after pruning."""
+        return self.entries(step)[-1][1]
 
     def alpha(self, step: int) -> float:
         """Alpha after a step: five steps up from the start of BLENDING."""
         return min(1.0, (step - self.birth_step - 10) / 5) if self.stage(step) in BLENDED else 0.0
 
-    def stage(self, step: int) -> Stage:
-        """Stage after a step; DORMANT before germination and after pruning."""
-        count = len(self.stage_ages(step))
-        return self.path[count - 1][1] if count else Stage.DORMANT
+    def gain(self, step: int) -> float:
+        """Points that the seed adds to the accuracy after a step."""
+        return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.birth_step) / 12))
 
     def op(self, step: int) -> Op:
         """The op that is executed on it in a step."""
         stage = self.stage(step)
-        before = self.stage(step - 1)
         moves = {
             Stage.GERMINATED: Op.GERMINATE,
             Stage.FOSSILIZED: Op.FOSSILIZE,
             Stage.DORMANT: Op.PRUNE,
         }
-        return Op.WAIT if stage is before else moves.get(stage, Op.ADVANCE)
+        return Op.WAIT if stage is self.stage(step - 1) else moves.get(stage, Op.ADVANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,34 +220,38 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     unborn = ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)  # an empty slot
-    seed = [
-        unborn,
-        *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step),
-    ][-1]
+    born = [seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step]
+    seed = [unborn, *born][-1]
     before = step - 1
-    age = step - 1 - seed.birth_step
-    stage = seed.stage(before)
-    marks = seed.stage_ages(before)
-    empty = stage is Stage.DORMANT
-    moved = len(marks) > 1
-    previous = seed.path[len(marks) - 2][1] if moved else Stage.DORMANT
-    return {
+    entries = seed.entries(before)
+    entered, stage = entries[-1]
+    row: dict[str, Any] = {
         "op": int(seed.op(step)),
         "stage": int(stage),
-        "previous_stage": int(Stage.UNKNOWN if empty else previous),
-        "epochs_in_stage": 0 if empty else age - marks[-1] + 1,
-        "previous_epochs_in_stage": marks[-1] - marks[-2] if moved and not empty else 0,
-        "age": 0 if empty else age + 1,
+        **dict.fromkeys(_HISTORY, 0),
         "contribution": seed.gain(before),
         "contribution_valid": stage in BLENDED,
-        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
-        "accuracy_at_stage_start": 0.0
-        if empty
-        else policy.accuracy(seed.birth_step + marks[-1] - 1),
+        "accuracy_at_germination": 0.0,
+        "accuracy_at_stage_start": 0.0,
         "interaction_sum": 0.0,
         "alpha": seed.alpha(before),
-        "params": 0 if empty else SEED_PARAMS,
         "next_stage": int(seed.stage(step)),
         "next_contribution": seed.gain(step),
         "next_contribution_valid": seed.stage(step) in BLENDED,
     }
+    if stage is Stage.DORMANT:
+        return row
+    left, previous = entries[-2]
+    return row | {
+        "previous_stage": int(previous),
+        "epochs_in_stage": step - entered,
+        "previous_epochs_in_stage": entered - left if left else 0,
+        "age": step - seed.birth_step,
+        "params": SEED_PARAMS,
+        "accuracy_at_germination": policy.accuracy(seed.birth_step - 1),
+        "accuracy_at_stage_start": policy.accuracy(entered - 1),
+    }
+
+
+# fields of a slot that are 0 in an empty one
+_HISTORY = ("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "params")

@@ -215,11 +215,6 @@ class AnytimeRule(WithoutPotential):
     op_cost: float
     components: tuple[str, ...] = ANYTIME_COMPONENTS
 
-    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty ledger: no step depends on those before it."""
-        del slots
-        return TensorDict({}, batch_size=[envs], device=device)
-
     def __call__(
         self, inputs: RewardInputs, ledger: TensorDict
     ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:

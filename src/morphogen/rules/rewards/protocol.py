@@ -60,17 +60,13 @@ class Rule(Protocol):
 
 
 class WithoutPotential:
-    """Base of rules without a potential of the env.
+    """Base of rules without a potential; the ledger is empty unless a rule makes its own.
 
     Example:
         >>> import torch
-        >>> from tensordict import TensorDict
         >>> import morphogen as mg
         >>> class Accuracy(mg.rules.WithoutPotential):
         ...     components = ("accuracy",)
-        ...
-        ...     def init(self, envs, slots, device="cpu"):
-        ...         return TensorDict({}, batch_size=[envs], device=device)
         ...
         ...     def __call__(self, inputs, ledger):
         ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
@@ -81,6 +77,11 @@ class WithoutPotential:
 
     __slots__ = ()
     slot_scale = 0.0
+
+    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
+        """Return an empty ledger, [E]: nothing is carried from step to step."""
+        del slots
+        return TensorDict({}, batch_size=[envs], device=device)
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """No potential, always measured.  inputs, ledger [E] -> (zeros [E], True [E])."""

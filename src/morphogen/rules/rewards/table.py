@@ -97,11 +97,6 @@ class FunctionRule(WithoutPotential):
     governor_penalty: float
     components: tuple[str, ...]
 
-    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty ledger, [E]: nothing is carried from step to step."""
-        del slots
-        return TensorDict({}, batch_size=[envs], device=device)
-
     def __call__(
         self, inputs: RewardInputs, ledger: TensorDict
     ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:

@@ -78,7 +78,7 @@ def _fill_fields(
     """Expand fields to tensors of a shape; all others are neutral."""
     if unknown := sorted(fields.keys() - kinds.keys()):
         raise TypeError(f"fields: expected some of {', '.join(kinds)}, got {', '.join(unknown)}")
-    values = NEUTRAL_FIELDS | fields
+    values: dict[str, Any] = {**NEUTRAL_FIELDS, **fields}
     return {
         name: torch.as_tensor(values.get(name, 0), dtype=kind or dtype, device="cpu")
         .expand(shape)

@@ -16,6 +16,7 @@ from morphogen.errors import ConfigError
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.schema import INSTANCE
+from morphogen.state.tree_ops import replace
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
 
@@ -125,7 +126,8 @@ def _check_same_worlds(expected: list[Instance], found: list[Instance], label: s
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
     """The envs with other values of some leaves of the instance."""
     values = {name: _other(getattr(state.instance, name)) for name in leaves}
-    return state.replace(instance=state.instance.replace(values))
+    instance: Any = state.instance
+    return replace(state, instance=instance.replace(values))
 
 
 def _other(values: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def neighbours(subject: Subject, example: Any) -> str:
         among = select_env(together, env, count=count, axis=axis)
         other = differing_leaves(subject(single), among, subject.tolerance)
         if other:
-            return f"sees its neighbours: {_join_paths(other)} of env {env} differs alone"
+            return f"sees its neighbours: env {env} alone differs in {_join_paths(other)}"
     return ""
 
 

@@ -25,7 +25,7 @@ from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
 PARAMS = (1, 2336, 60_000)
 gains = points.map(lambda accuracy: accuracy - 50.0)
-_ENV_FIELDS = {
+_ENV_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(OPTIONAL_INPUTS, st.booleans()),
     **dict.fromkeys(("committed_acc", "val_acc", "stable_val_acc", "next_val_acc"), points),
     **dict.fromkeys(("clean_improvement", "uncommitted_improvement"), gains),
@@ -55,7 +55,7 @@ def _slot_fields(draw: st.DrawFn, stages: Sequence[Stage], op: Op) -> Row:
 def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
     row = draw(st.fixed_dictionaries(_ENV_FIELDS))
-    op = row["op"]
+    op = Op(row["op"])
     acts = row["op_executed"] and op is not Op.WAIT
     place = draw(st.integers(0, count - 1)) if acts else -1
     on_place = _slot_fields(ALLOWED_STAGES[op], op)
@@ -115,11 +115,11 @@ def reward_inputs(
     """
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=min_envs, max_size=max_envs))
     cells = [row.pop("slots") for row in rows]
-    parts = {
+    parts: dict[str, Any] = {
         name: [[cell.get(name, NEUTRAL_FIELDS.get(name, 0)) for cell in env] for env in cells]
         for name in SLOT_INPUT_KINDS
     }
-    leaves = {name: [row[name] for row in rows] for name in rows[0]}
+    leaves: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     return make_reward_inputs(
         len(rows),
         slots=make_slot_inputs(len(rows), slots, **parts),

@@ -129,25 +129,6 @@ def test_a_restart_goes_on_as_if_no_step_had_been_too_many(world):
     assert trees_equal(whole, env.reset(1)[0])
 
 
-def test_a_rollback_is_no_end_before_the_horizon():
-    def sicken(t, state):
-        if t not in (1, HORIZON - 1):
-            return state
-        params = state.host.params.clone()
-        params[2] = torch.nan
-        return state.replace(host=state.host.replace(params=params))
-
-    env = WORLDS["resident"]()
-    states, acts, steps = play(env, change=sicken)
-    assert [step.terminated[2].item() for step in steps] == [False, True, False, True]
-    assert all((step.outcome.outcome != int(Outcome.ENDED)).all() for step in steps)
-    assert states[-1].signals.rolled_back[2]
-    after, step = env.step(states[-1], acts[0])
-    assert trees_equal(after, states[-1])
-    assert not step.report.rolled_back.any()
-    assert not step.reward.any()
-
-
 def test_the_plan_alone_says_whether_an_env_has_ended():
     """So a step of an episode has no operator more, and no other graph."""
     env, states, acts, _ = played("resident")

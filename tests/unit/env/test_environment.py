@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch.autograd import forward_ad
 
 import morphogen as mg
-from morphogen.config.groups import DataSpec, GovernorSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.env import actions
@@ -127,20 +127,6 @@ def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(h
         now, old, new = (getattr(one.observation, name) for one in (seen, steps[4], first))
         assert torch.equal(now[~ROWS], old[~ROWS])
         assert torch.equal(now[ROWS], new[ROWS])
-
-
-def test_rows_that_restart_live_as_they_would_in_a_whole_reset(history):
-    """The sizes of groups differ, so hosts agree up to rounding; everything discrete agrees
-    exactly.
-    """
-    env, states, acts, _ = history
-    mixed, _ = env.restart(states[5], ROWS)
-    whole, _ = env.reset(1)
-    action = torch.where(ROWS.unsqueeze(-1), 0, acts[5])
-    mixed, _ = env.step(mixed, action)
-    whole, _ = env.step(whole, actions.wait(env))
-    assert torch.equal(mixed.slots.stage[ROWS], whole.slots.stage[ROWS])
-    torch.testing.assert_close(mixed.host.params[ROWS], whole.host.params[ROWS], rtol=0, atol=1e-5)
 
 
 def test_a_step_with_its_plan_runs_without_any_number(history):
@@ -339,30 +325,6 @@ def test_the_rule_of_the_reward_can_be_handed_in():
     assert env.rule.components == ("flat", "governor")
     assert step.components.tolist() == [[0.25, 0.0]] * 4
     assert step.reward.tolist() == [0.25] * 4
-
-
-def test_steps_over_streamed_data_are_pure_too():
-    data = DataSpec(batch=8, minibatches=2, val_samples=32)
-    setups = [
-        tiny_setup(episode_length=4, data=replace(data, placement=place))
-        for place in ("resident", "streamed")
-    ]
-    resident, flowing = map(world_of, setups)
-    (states, acts, _), other = episode(resident), episode(flowing)[0]
-    with flowing:
-        assert all(trees_equal(one, two) for one, two in zip(states, other, strict=True))
-        for t in (1, 0, 0, 2, 0, 1, 2, 3):  # back and forth, at last up to the end, and past it
-            assert trees_equal(flowing.step(states[t], acts[t])[0], states[t + 1])
-        late = [env.step(states[4], actions.wait(env))[0] for env in (resident, flowing)]
-        assert trees_equal(*late)
-        mixed = [env.restart(states[2], ROWS)[0] for env in (resident, flowing)]
-        after = [
-            env.step(state, acts[0])[0]
-            for env, state in zip((resident, flowing), mixed, strict=True)
-        ]
-        assert trees_equal(*after)
-        plan = flowing.plan(states[1], acts[1])
-        assert trees_equal(flowing.advance(states[1], acts[1], plan=plan)[0], states[2])
 
 
 def test_a_control_holds_beyond_the_horizon():

@@ -3,8 +3,6 @@ clear line.
 """
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
 
@@ -13,7 +11,6 @@ import torch
 from support.offered_packages import write_package
 from tensordict import TensorDict
 
-import morphogen
 from morphogen.cli import main
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
@@ -125,19 +122,6 @@ def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_othe
         assert tried(capsys, monkeypatch, tmp_path, *dry(other))[::2] == (0, [])
 
 
-def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(
-    tmp_path, monkeypatch, capsys
-):
-    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="import not_there_at_all")
-    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
-    assert code == 2
-    assert lines == [
-        "morphogen: error: reward.rule: thrift of thrift_rules 0.1: cannot be imported: "
-        "ModuleNotFoundError: No module named 'not_there_at_all'"
-    ]
-    assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
-
-
 def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeypatch, capsys):
     for name in ("thrift_rules", "other_rules"):
         folder = tmp_path / name
@@ -165,58 +149,6 @@ def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, ca
     assert RULES["delta"] is own
     assert tried(capsys, monkeypatch, tmp_path, *dry("sparse"))[::2] == (0, [])
     assert "two words" not in RULES
-
-
-@pytest.mark.slow
-def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(
-    tmp_path, monkeypatch, capsys
-):
-    points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
-    offer(tmp_path, monkeypatch, points=points)
-    code, out, lines = tried(capsys, monkeypatch, tmp_path, "rewards")
-    assert code == 0
-    rows = [line for line in out.splitlines() if "  " in line]
-    for name, whose, start in (
-        ("sparse", "own", "Value of the delivered network"),
-        ("rent", "own", "`delta`, but parameters are paid per step"),
-        ("thrift", "thrift_rules 0.1", "Accuracy that is delivered, less a little"),
-    ):
-        assert any(
-            row.split(maxsplit=1)[0] == name and whose in row and start in row for row in rows
-        )
-    assert not any(row.startswith("missing") for row in rows)
-    titles = [line.strip() for line in out.splitlines() if "discounted returns" in line]
-    origins = dict.fromkeys(RULES.origin(name) for name in RULES if name != "missing")
-    assert titles == [f"discounted returns, {whose}" for whose in origins]
-    three = next(row.split() for row in rows if row.strip().startswith("three good"))
-    assert three[:6] == ["three", "good", "75.259", "0.499", "0.499", "0.499"]
-    notes = {line.removeprefix("morphogen: note: ") for line in lines}
-    assert len(notes) == len(lines) == 3
-    assert any(
-        "reward.rule: missing of thrift_rules 0.1: cannot be imported" in note for note in notes
-    )
-    assert any("expected a free name, got 'delta'" in note for note in notes)
-    assert any(
-        "expected a name of letters and digits, with . _ - between them, got 'two words'" in note
-        for note in notes
-    )
-
-
-def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
-    offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
-    code = (
-        "import morphogen as mg, sys; print(mg.RewardSpec(rule='thrift').rule, 'torch' in "
-        "sys.modules)"
-    )
-    roots = [str(tmp_path), os.path.dirname(os.path.dirname(morphogen.__file__))]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "thrift False\n"
 
 
 # what a rule that is not from here must keep

@@ -4,14 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_up_rollouts import masks, noise, observation
+from support.made_up_rollouts import noise
 from support.observed_scenes import HOST, LENGTH, decide, look, stand_still
 
 from morphogen.config.spec import RunSpec
 from morphogen.policy.baselines import build_random
 from morphogen.policy.heuristic import build_heuristic
 from morphogen.rules.decoding import decode
-from morphogen.state import rng
 from morphogen.testing.builders.scenes import make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.limits import Limits
@@ -43,32 +42,6 @@ def test_every_baseline_takes_legal_actions_only(world, name, grown):
     assert spec.valid.all()
     assert (out.log_prob == 0).all()
     assert (out.value == 0).all()
-
-
-def test_random_covers_every_legal_op_slot_and_value_evenly_and_only_those():
-    legal = masks(1, slots=3, seed=4)
-    count = 10_000
-    many = legal.apply(lambda x: x.expand(count, *x.shape[1:]), batch_size=[count])
-    lanes = rng.gumbel(rng.stream(rng.env_keys(1, 0, count), rng.Purpose.BASELINE), 41)
-    policy = policy_of("random")
-    out = policy.act(
-        policy.init(torch.zeros(3)), observation(count), many, policy.initial_hidden(count), lanes
-    )
-    found = torch.bincount(out.action[:, 0], minlength=6)
-    ops = int(legal.op.sum())
-    assert ((found > 0) == legal.op[0]).all()
-    assert (found[legal.op[0]] / count - 1 / ops).abs().max() < 0.02
-    for op in range(1, 6):
-        rows = out.action[out.action[:, 0] == op]
-        if len(rows):
-            assert set(rows[:, 1].tolist()) == set(
-                torch.nonzero(legal.slot[0, op]).flatten().tolist()
-            )
-    grown = out.action[out.action[:, 0] == 1]
-    if len(grown):
-        assert set(grown[:, 2].tolist()) == set(
-            torch.nonzero(legal.blueprint[0]).flatten().tolist()
-        )
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -242,20 +242,6 @@ def test_zero_noise_is_the_mode_and_ties_go_to_the_lowest_index():
     assert d.sample_action(even, torch.zeros(1, 41)).action.tolist() == [list(PLACEHOLDERS)]
 
 
-def test_lanes_of_irrelevant_heads_change_nothing():
-    dist = build(lead=(64,), seed=5)
-    lanes = torch.randn(64, 41, generator=source(1))
-    action = d.sample_action(dist, lanes).action
-    start = {2: 6, 3: 19, 4: 23, 5: 26, 6: 29, 7: 33}
-    for row in range(64):
-        op = int(action[row, 0])
-        for head in set(range(2, 8)) - set(USED[op]):
-            lanes[row, start[head] : start[head] + SIZES[head]] = 1e6
-        if op == 0:
-            lanes[row, 38:] = -1e6
-    assert torch.equal(d.sample_action(dist, lanes).action, action)
-
-
 def test_frequencies_match_the_probabilities():
     count = 100_000
     dist = spread(build(slots=2, seed=3, scale=1.0), count)

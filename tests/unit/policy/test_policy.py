@@ -112,21 +112,6 @@ def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
     assert torch.allclose(a.op_prob, b.op_prob, atol=1e-6)
 
 
-def test_the_output_says_what_was_drawn_from_what():
-    obs, legal = observation(32), masks(32)
-    out = POLICY.act(PARAMS, obs, legal, POLICY.initial_hidden(32), noise(32, 3, 0))
-    assert torch.allclose(out.op_prob.sum(-1), torch.ones(32), atol=1e-5)
-    assert (out.op_prob[~legal.op] == 0).all()
-    chosen = out.op_prob.gather(1, out.action[:, :1]).log().squeeze(1)
-    assert torch.allclose(chosen, out.log_prob[:, 0], atol=1e-5)
-    waits = out.action[:, 0] == 0
-    assert waits.any()
-    assert (out.log_prob[waits][:, 1:] == 0).all()
-    assert (out.entropy[waits][:, 1:] == 0).all()
-    assert torch.equal(out.forced, out.choices == 1)
-    assert out.value.shape == (32,)
-
-
 def test_a_step_with_one_choice_is_forced_and_certain():
     legal = masks(4, share=0.0)
     out = POLICY.act(PARAMS, observation(4), legal, POLICY.initial_hidden(4), noise(4, 3, 0))

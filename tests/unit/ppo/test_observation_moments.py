@@ -100,24 +100,6 @@ def test_an_entry_that_does_not_count_is_zero_and_changes_no_statistic():
     assert all(torch.equal(stats[key], other[key]) for key in stats.keys(True, True))
 
 
-@pytest.mark.parametrize("lead", [(1, 1), (3, 2)])
-def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
-    same = observation(*lead).replace(
-        env=torch.full((*lead, 52), 2.0),
-        instance=torch.ones(*lead, 8),
-        slots=torch.ones(*lead, 3, 46),
-        finite=torch.ones(lead, dtype=torch.bool),
-    )
-    stats = update_observation_stats(init_stats(), same)
-    found = normalise(stats, same)
-    assert all(getattr(found, name).isfinite().all() for name in FEATURES)
-    assert (found.instance == 0).all()
-    nothing = update_observation_stats(
-        stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool))
-    )
-    assert all(torch.equal(nothing[key], stats[key]) for key in stats.keys(True, True))
-
-
 def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
     seen = rows(6, 4)
     stats = update_observation_stats(init_stats(), rows(9, 4, seed=1))

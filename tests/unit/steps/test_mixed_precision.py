@@ -16,7 +16,6 @@ from bench.harness.plain_modules import host_parameters
 from morphogen.hosts.precision import FULL, Precision
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.vocab.stage import Stage
 
 NET = small_states.net()
 NETS = {"cnn": NET, **rows_of_extra("text", lambda: {"transformer": small_states.token_net()})}
@@ -155,28 +154,6 @@ def test_states_and_measurements_stay_in_float32(precision):
     for part in (metrics, measured):
         assert {leaf.dtype for leaf in part.values() if leaf.is_floating_point()} == {torch.float32}
     assert measured.loss.isfinite().all()
-
-
-@LOW
-@pytest.mark.parametrize("stage", [Stage.TRAINING, Stage.BLENDING, Stage.FOSSILIZED])
-def test_a_newborn_seed_is_the_identity(precision, stage):
-    kinds = torch.arange(7).repeat_interleave(3)  # every blueprint under every algorithm
-    here = torch.arange(3).expand(21, 3) == 0
-    algorithm = torch.arange(3).repeat(7)[:, None] + 1
-    bare = small_states.fresh(NET, 21)
-    fields = [
-        torch.where(here, *pair)
-        for pair in ((int(stage), 1), (1 + kinds[:, None], -1), (algorithm, 0))
-    ]
-    alpha = 0.0 if stage == Stage.TRAINING else 0.7 if stage == Stage.BLENDING else 1.0
-    born = small_states.grow(bare, NET, *fields, torch.where(here, alpha, 0.0))
-    (_, _, (alone,)), (grown, _, (stats,)) = (
-        train(scaled_by(s, 16.0), precision, batches=1) for s in (bare, born)
-    )
-    assert stats.loss.equal(alone.loss)
-    assert stats.correct.equal(alone.correct)
-    # and each one learns
-    assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()
 
 
 def low_step(env, inputs, labels, dtype):

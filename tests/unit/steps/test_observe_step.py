@@ -11,7 +11,6 @@ from morphogen.config.host import CnnSpec
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.hosts.net import Net
 from morphogen.rules.features import signed_log
-from morphogen.rules.legality import legal
 from morphogen.state import schema
 from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
@@ -229,37 +228,6 @@ def test_slog_is_odd_monotone_and_zero_at_zero(a, b):
     assert signed_log(torch.tensor(0.0)) == 0
     if a < b and b - a > 1e-3 * max(1.0, abs(a)):
         assert signed_log(x) < signed_log(y)
-
-
-@given(worlds())
-def test_one_hots_and_shares_are_what_they_say_and_legality_is_legal(world):
-    whole, bounds = world
-    found = see(whole, bounds)
-    for start, end, leaf in ((0, 9, found.slots), (12, 15, found.slots), (16, 19, found.slots)):
-        assert ((leaf[..., start:end].sum(-1) == 1) | (leaf[..., start:end] == 0).all(-1)).all()
-    for start, end in ((41, 47), (47, 51)):
-        assert (found.env[:, start:end].sum(-1) <= 1).all()
-    shares = found.env[:, [0, 28, 29, 30, *range(31, 41)]]
-    assert ((shares >= 0) & (shares <= 1)).all()
-    allowed = legal(whole.slots, bounds)[:, 1:]
-    assert torch.equal(found.slots[..., 38:43].mT.bool(), allowed)
-    assert torch.equal(found.env[:, 36:41].bool(), allowed.any(-1))
-
-
-def test_the_first_observation_of_an_episode():
-    whole = make_state(make_slots([[{}]]))
-    history = torch.tensor([[False] * 4 + [True]])
-    loss = torch.tensor([[0.0] * 4 + [2.0]])
-    whole = whole.replace(signals=whole.signals.replace(history_valid=history, loss_history=loss))
-    found = see(whole)
-    assert found.env[0, 11:16].tolist() == [0, 0, 0, 0, 1]
-    assert env(found, "loss_history.4")[0] == pytest.approx(math.log(3.0) / 7)
-    assert env(found, "train_valid") == [0.0]
-    assert found.env[0, 41:52].tolist() == [0.0] * 11
-    assert env(found, "progress") == [0.0]
-    later = see(whole.replace(clock=whole.clock.replace(epoch=torch.tensor([19]))))
-    assert env(later, "progress") == [pytest.approx(19 / 20)]
-    assert env(later, "progress") != env(found, "progress")
 
 
 def test_an_empty_slot_shows_only_that_it_is_empty():

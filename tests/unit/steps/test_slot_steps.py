@@ -26,13 +26,6 @@ FADING = {"stage": Stage.BLENDING, "age": 9, "epochs_in_stage": 2, "alpha": 0.5,
 FADING |= {"alpha_mode": AlphaMode.DOWN, "alpha_curve": 2, "alpha_steps": 3, "alpha_done": 1}
 HELD = {"stage": Stage.HOLDING, "age": 20, "epochs_in_stage": 2, "alpha": 1.0, "alpha_target": 1.0}
 
-SLOTS = make_slots(
-    [[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]
-)
-HEADS = torch.tensor(
-    [[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8]
-)
-
 
 def epoch(now, heads, validation, train):
     """Everything of an epoch that this floor of the building does, in order."""

@@ -54,17 +54,6 @@ def test_every_coalition_is_worth_what_the_env_without_the_others_is_worth(seed)
                 torch.testing.assert_close(found.accuracy[e, k], just.accuracy[0, 0])
 
 
-def test_accuracies_do_not_depend_on_which_coalitions_are_evaluated_beside_them():
-    """Property 13."""
-    state = small_states.mixed(NET, 8, seed=3)
-    coalition, evaluated = small_states.every(state, NET)
-    whole = measure(state)
-    some = evaluated & (torch.arange(8) % 3 == 0)
-    part = measure(state, asked=(coalition, some))
-    assert torch.equal(part.accuracy, torch.where(some, whole.accuracy, 0.0))
-    assert torch.equal(part.loss, whole.loss)
-
-
 def test_two_coalitions_that_are_the_same_share_a_row_and_a_value():
     state = small_states.mixed(NET, 5, seed=1)
     full = torch.full((5, 4), 7)

@@ -15,13 +15,25 @@ from morphogen.config.parts import (
     DATASETS,
     HOSTS,
     LEARNERS,
+    LOGGERS,
     NETWORKS,
     POLICIES,
     RULES,
 )
 from morphogen.config.task import TASKS
 
-REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, ARMS)
+REGISTRIES = (
+    TASKS,
+    DATASETS,
+    HOSTS,
+    BLUEPRINTS,
+    RULES,
+    NETWORKS,
+    LEARNERS,
+    POLICIES,
+    ARMS,
+    LOGGERS,
+)
 
 settings.register_profile(
     "ci",

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from support.extras import needs_extra, rows_of_extra
+from support.extras import CSV, needs_extra, rows_of_extra
 from support.run_comparison import differences
 from support.small_runs import tiny
 
@@ -24,7 +24,7 @@ from morphogen.train.train import resume, train_ppo_vectorized
 CASES = {
     "the task of digits": {
         "task": "digits_impaired",
-        "telemetry": TelemetrySpec(level="debug", loggers=("csv",)),
+        "telemetry": TelemetrySpec(level="debug", loggers=CSV),
     },
     **rows_of_extra(
         "legacy_rewards",

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from support.extras import has_extra
 from support.small_runs import events_by_round, tiny
 
 from morphogen.env.episodes import first_carry, run_epoch
@@ -29,7 +30,9 @@ ROUND = (
 )
 ROUND += ("ObservationStats",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
-EPOCH = ("EpochCompleted", "AblationsMeasured", "ActionsTaken", "SlotsMeasured", "RewardsPaid")
+EPOCH = ("EpochCompleted", "AblationsMeasured")
+if has_extra("details"):
+    EPOCH += ("ActionsTaken", "SlotsMeasured", "RewardsPaid")
 LIFE = {
     "SeedGerminated",
     "StageChanged",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from support.extras import CSV, needs_extra
 from support.small_runs import tiny
 
 from morphogen.cli.main import main
@@ -35,7 +36,8 @@ ENTRIES = (
         "evaluation.json",
         "lock",
     ),
-    *("metrics", "metrics/csv", "metrics/csv/round.csv", "report", "report/index.html"),
+    *("metrics", *(f"metrics/csv{end}" for _ in CSV for end in ("", "/round.csv"))),
+    *("report", "report/index.html"),
     *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/state.safetensors"),
 )
 COMMANDS = {
@@ -87,7 +89,7 @@ def contents(folder):
 def whole(tmp_path_factory):
     """A finished run with everything that a run directory can hold."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    train_ppo_vectorized(spec(telemetry=TelemetrySpec(loggers=("csv",))), out=run)
+    train_ppo_vectorized(spec(telemetry=TelemetrySpec(loggers=CSV)), out=run)
     for name in ("evaluation.json", "lock"):
         (run / name).write_text("{}")
     (run / "report").mkdir()
@@ -171,6 +173,7 @@ def test_a_link_to_the_run_directory_itself_is_followed(run, tmp_path, capsys):
     assert len(read_rounds(run)) == 3
 
 
+@needs_extra("loggers")
 def test_the_links_of_wandb_below_its_own_folder_are_its_own(run, whole, capsys):
     (run / "metrics/wandb").mkdir()
     (run / "metrics/wandb/latest-run").symlink_to("run-1")

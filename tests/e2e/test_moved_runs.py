@@ -4,6 +4,7 @@ import itertools
 import shutil
 
 import pytest
+from support.extras import CSV
 from support.small_runs import tiny
 
 from morphogen.cli.main import main
@@ -24,7 +25,7 @@ def spec(**fields):
     """Three rounds of four epochs, saved after each."""
     defaults = {"rounds": ROUNDS, "envs": 2, "episode_length": EPOCHS, "final_episodes": 2}
     checkpoint = CheckpointSpec(every_rounds=1, keep=9)
-    telemetry = TelemetrySpec(loggers=("csv",))
+    telemetry = TelemetrySpec(loggers=CSV)
     return tiny(**{**defaults, "checkpoint": checkpoint, "telemetry": telemetry, **fields})
 
 

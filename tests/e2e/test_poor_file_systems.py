@@ -6,6 +6,7 @@ import os
 import stat
 
 import pytest
+from support.extras import CSV
 from support.small_runs import tiny
 
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -19,7 +20,7 @@ CASES = {  # whether folders can be synced
 
 def train_and_extend(out):
     """A run of two rounds, the second of which a resume adds."""
-    train_ppo_vectorized(tiny(task="tiny", telemetry=TelemetrySpec(loggers=("csv",))), out=out)
+    train_ppo_vectorized(tiny(task="tiny", telemetry=TelemetrySpec(loggers=CSV)), out=out)
     resume(out, rounds=2)
     return out
 

@@ -13,9 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from support.extras import has_extra
 
 import morphogen as mg
-from morphogen.log.jsonl import EVENT_KINDS, RETIRED
+from morphogen.log.jsonl import RETIRED, event_kinds
 from morphogen.reports.inspect_run import inspect_path
 
 LOGS = Path(__file__).parent / "data/logs"
@@ -23,6 +24,9 @@ NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 # Kinds with readings of a clock, or with facts of the process.
 CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "CheckpointSaved"}
 CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
+pytestmark = pytest.mark.skipif(
+    not (has_extra("details") and has_extra("regimes")), reason="the logs hold events of extras"
+)
 SMALL = {
     "preset": "smoke",
     "envs": 4,
@@ -86,7 +90,7 @@ def test_a_log_of_before_gives_its_rows(name):
 
 def test_the_logs_hold_every_kind_that_a_run_on_a_cpu_can_have():
     found = {row[0] for name in NAMES for row in recorded(name)}
-    assert set(EVENT_KINDS) - found == {"MemoryUsed", "CheckpointFailed"}
+    assert set(event_kinds()) - found == {"MemoryUsed", "CheckpointFailed"}
 
 
 @pytest.mark.parametrize("name", NAMES)

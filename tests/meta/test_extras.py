@@ -17,8 +17,7 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "hosts/forward_pass.py",
     "hosts/seed_module.py",
 )
-# its loggers are a sink
-VERSIONS_OF_TORCHRL = ("log/run_directory.py", "log/loggers.py")
+VERSIONS_OF_TORCHRL = ("log/run_directory.py",)
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",
@@ -32,8 +31,6 @@ REGIMES = (
 EVENTS_OF_REGIMES = (
     "reports/plots.py",
     "train/reporter.py",
-    "log/derive.py",
-    "log/kinds/epoch.py",
     "log/record_files.py",
 )
 RANKS = (
@@ -49,6 +46,12 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
     "search": (r"clairvoyant|successive_halving|schedule_search|portfolio", ()),
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
+    "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),
+    "details": (
+        r"ActionsTaken|SlotsMeasured|AttributionMissing|RewardsPaid|HostGradients|GateEvaluated|"
+        r"AnomalySeen|SnapshotTaken|HostStabilized|TopologyRecorded",
+        (),
+    ),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),

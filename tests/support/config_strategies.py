@@ -19,7 +19,7 @@ from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
-from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 
 GROUPS = (
     specs.DataSpec,
@@ -89,7 +89,7 @@ def plain_fields(spec):
 NESTED = [info.annotation for group in EXTRA_GROUPS.values() for info in fields_of(group).values()]
 FIELDS = [
     field
-    for spec in (*GROUPS, *EXTRA_GROUPS.values(), *filter(fields_of, NESTED), WandbSpec, RunSpec)
+    for spec in (*GROUPS, *EXTRA_GROUPS.values(), *filter(fields_of, NESTED), RunSpec)
     for field in plain_fields(spec)
 ]
 

@@ -21,3 +21,6 @@ def needs_extra(name: str) -> pytest.MarkDecorator:
 def rows_of_extra(name: str, build: Callable[[], dict[str, T]]) -> dict[str, T]:
     """Rows that an extra adds to a table of tests; none where it is missing."""
     return build() if has_extra(name) else {}
+
+
+CSV = ("csv",) if has_extra("loggers") else ()  # the logger that writes files

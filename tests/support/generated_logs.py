@@ -1,58 +1,33 @@
-"""Event logs of runs that never were: written from the dataclasses, with lives of `lives`, numbers
-from a dice.
-"""
+"""Event logs of runs that never were: events of random records, and numbers from a dice."""
 
 import json
 import random
-from collections import Counter
-from itertools import combinations
+from dataclasses import fields
 from pathlib import Path
 
-from support.random_records import COMPONENTS, SLOTS, live
+from support.random_records import SLOTS, facts, live, round_record
 from support.seed_tallies import tallies_of
 from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
 from morphogen.config.host import seed_macs
 from morphogen.config.spec import find_host, resolve
+from morphogen.log.derive import derive_events
 from morphogen.log.events import Envelope, tidy
 from morphogen.log.jsonl import encode
-from morphogen.log.kinds.epoch import (
-    AblationsMeasured,
-    EpisodeCompleted,
-    EpochCompleted,
-    RewardsPaid,
-    RolledBack,
-    SeedFossilized,
-    SeedGerminated,
-    SeedPruned,
-    SlotsMeasured,
-    StageChanged,
-)
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.log.kinds.round import (
-    ActionCounts,
     AnomalyDetected,
-    BatchSummary,
     BlueprintScores,
     HiddenHealth,
-    MaskHitRates,
     ObservationStats,
-    PhaseProfile,
-    RewardSummary,
-    Throughput,
 )
 from morphogen.log.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
+from morphogen.log.round_summary import RoundCosts, round_events, summarise, throughput_events
 from morphogen.log.scores import scoreboard
-from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
-from morphogen.vocab.stage import Algorithm, Stage
+from morphogen.vocab.action import HEADS
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, code_labels
 
-INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
-HEADS = ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve")
-OPS = [op.name for op in Op]
-REASON = {"action": "action", "tick": "ramp", "govern": "governor"}
-SIZES = {Blueprint(code).label: 20 * code for code in range(1, 8)}  # parameters
 POLICIES = ("wait", "random", "heuristic", "ppo")
 Events = list[Envelope]
 
@@ -207,189 +182,47 @@ EVALUATION = {
 
 
 def _round(dice, round, history, epochs) -> Events:
-    there, records = history
-    found: Events = []
-    for epoch, record in enumerate(records):
-        for env, one in enumerate(there):
-            found += _moves(one, env, len(there), (round, epoch))
-        found += _epoch(dice, (round, epoch), record, last=epoch == epochs - 1)
-    episodes = [_episode(dice, there[env], records, env) for env in range(len(there))]
-    found += [
-        _about(data, (round, epochs - 1), env, len(there)) for env, data in enumerate(episodes)
+    known = facts(len(history[0]), epochs)
+    record = round_record(history[1], known, round=round)
+    costs = RoundCosts(dice.uniform(3, 5), len(history[0]) * epochs, 1.0, 0.1, phases=_phases(dice))
+    alarms = [
+        anomaly(round, kind) for kind in ("kl_spike", "entropy_collapse") if dice.random() < 0.4
     ]
-    return found + [Envelope(data, round=round) for data in _totals(dice, round, episodes, records)]
-
-
-def _about(data, when, env, envs, slot=None) -> Envelope:
-    round, epoch = when
-    return Envelope(data, round=round, epoch=epoch, env=env, episode=round * envs + env, slot=slot)
-
-
-def _moves(one, env, envs, when) -> Events:
-    found = []
-    for epoch, s, cause, here, to, age, count, kind, gain, worth in one.log:
-        if epoch != when[1]:
-            continue
-        name = None if kind < 0 else Blueprint(kind).label
-        moved = StageChanged(here.name, to.name, cause, name, 0.5, age, count)
-        found.append(_about(moved, when, env, envs, SLOTS[s]))
-        if to is Stage.GERMINATED:
-            name = _born(one, s, epoch)
-        if (data := _meaning(to, cause, (name, age, worth, gain), one)) is not None:
-            found.append(_about(data, when, env, envs, SLOTS[s]))
-    if when[1] in one.rollbacks:
-        found.append(_about(RolledBack("chance", 3.0, 2.5, 1, 1.0, 1, -1), when, env, envs))
-    return found
-
-
-def _born(one, slot, epoch):
-    """The blueprint of the seed that was germinated there: as in the next move, or of what is
-    there at the end.
-    """
-    later = [
-        entry[7] for entry in one.log if entry[1] == slot and entry[0] >= epoch and entry[7] >= 0
-    ]
-    return Blueprint(later[0] if later else one.slots[slot].blueprint).label
-
-
-def _meaning(to, cause, reported, one):
-    name, age, worth, gain = reported
-    if to is Stage.GERMINATED:
-        return SeedGerminated(name, SIZES[name], Algorithm.ADD.name, 5, 1.0, one.before)
-    if to is Stage.FOSSILIZED:
-        return SeedFossilized(
-            name, SIZES[name], age, worth, None if worth is None else worth / 2, gain
-        )
-    return (
-        SeedPruned(name, SIZES[name], age, REASON[cause], worth, gain)
-        if to is Stage.PRUNED
-        else None
+    kinds = [alarm.data.kind for alarm in alarms]
+    summary, _ = summarise(record.ends, (), round=round, updated=True, costs=costs, alarms=kinds)
+    found = (
+        _updated(dice, round),
+        *round_events(record.columns, _metrics(dice), None, known),
+        *throughput_events(costs, samples=known.samples),
+        summary,
     )
+    about = (Envelope(event, round=round) for event in found)
+    return [*derive_events(record), *alarms, *about]
 
 
-def _epoch(dice, when, record, *, last) -> Events:
-    round, epoch = when
-    envs = len(record["reward"])
-    some = [round_(dice.uniform(0.5, 1)) for _ in range(envs)]
-    stages = tuple(tuple(Stage(int(code)).name for code in row) for row in record["stage"])
-    table = tuple(tuple(dice.uniform(0, 1) for _ in SLOTS) for _ in range(envs))
-    flags = tuple((False, None, dice.random() < 0.1) for _ in range(envs))
-    whole = tuple((1, 2, 3) for _ in range(envs))
-    found = [
-        EpochCompleted(
-            *(
-                some,
-                record["val_acc"],
-                some,
-                record["val_acc"],
-                record["val_acc"] - 5,
-                record["reward"],
-                some,
-                some,
-            ),
-            skipped=[int(dice.random() < 0.05) for _ in range(envs)],
-            forwards=[4] * envs,
-            op_effective=[Op(int(op)).name for op in record["op_effective"]],
-            success=[dice.random() < 0.9 for _ in range(envs)],
-            stage=stages,
-            alpha=record["alpha"],
-            contribution=table,
-        ),
-        SlotsMeasured(table, table, table, flags, flags, table, table, whole, whole),
-        RewardsPaid(
-            COMPONENTS, record["reward"], record["components"], record["components"], table
-        ),
-    ]
-    found += [_ablated(dice, record)] if last else []
-    return [Envelope(data, round=round, epoch=epoch) for data in found]
+def anomaly(round, kind="kl_spike", severity="warning") -> Envelope:
+    data = AnomalyDetected(kind=kind, value=0.2, limit=0.1, subject=None, streak=1)
+    return Envelope(data, round=round, severity=severity)
 
 
-def round_(value):
-    return round(value, 4)
+def _phases(dice):
+    spent = ("head", "data", "train", "validate", "tail", "update")
+    rest = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
+    return {name: {"wall_s": dice.uniform(0.1, 2), **rest} for name in spent}
 
 
-def _ablated(dice, record) -> AblationsMeasured:
-    """Games of three players whose worths and pairwise interactions are known."""
-    rows = [_game(dice, float(final)) for final in record["val_acc"]]
-    columns = zip(*rows, strict=True)
-    return AblationsMeasured(*(tuple(column) for column in columns))
+def _metrics(dice):
+    """The numbers of the transfer `update` that are about observations and the memory."""
+    groups = {"observation": ObservationStats, "hidden": HiddenHealth}
+    return {
+        f"{group}.{field.name}": 0 if field.name.endswith("nonfinite") else dice.random()
+        for group, kind in groups.items()
+        for field in fields(kind)
+    }
 
 
-def _game(dice, final):
-    alone = [dice.choice((0.0, dice.uniform(-2, 8))) for _ in SLOTS]
-    pairs = {pair: dice.uniform(-1, 1) for pair in combinations(range(len(SLOTS)), 2)}
-    shapley = [
-        worth + sum(extra for pair, extra in pairs.items() if i in pair) / 2
-        for i, worth in enumerate(alone)
-    ]
-    host = final - sum(shapley)
-    on = [[bits >> i & 1 for i in range(len(SLOTS))] for bits in range(2 ** len(SLOTS))]
-    table = [
-        host
-        + sum(w for w, one in zip(alone, bits, strict=True) if one)
-        + sum(e for (i, j), e in pairs.items() if bits[i] and bits[j])
-        for bits in on
-    ]
-    together = [sum(extra for pair, extra in pairs.items() if i in pair) for i in range(len(SLOTS))]
-    return tuple(table), True, host, tuple(shapley), tuple(together), tuple(together)
-
-
-def _episode(dice, one, records, env) -> EpisodeCompleted:
-    final, size = float(records[-1]["val_acc"][env]), dice.uniform(1.0, 2.2)
-    seeds = [(name, slot) for name, slot in zip(SLOTS, one.slots, strict=True) if slot.occupied]
-    moved = Counter(entry[4] for entry in one.log)
-    ops = Counter(Op(int(record["op_effective"][env])).name for record in records)
-    paid = [
-        sum(float(record["components"][env][c]) for record in records)
-        for c in range(len(COMPONENTS))
-    ]
-    return EpisodeCompleted(
-        accuracy=final,
-        committed_accuracy=final - 5,
-        initial_accuracy=10.0,
-        best_accuracy=80.0,
-        loss=1.25,
-        success=final > 75,
-        stability=dice.uniform(0.3, 1),
-        reward=sum(paid),
-        discounted_return=sum(paid) / 2,
-        network_value=final / 100,
-        components=dict(zip(COMPONENTS, paid, strict=True)),
-        slot_rewards=dict.fromkeys(SLOTS, sum(paid) / 4),
-        unmeasured_steps=1,
-        detectors={"attribution_ratio": 0, "ransomware": 1},
-        params=round(438 * size),
-        params_ratio=size,
-        germinated=moved[Stage.GERMINATED],
-        fossilized=moved[Stage.FOSSILIZED],
-        contributing=0,
-        pruned=moved[Stage.PRUNED],
-        live=sum(slot.stage is not Stage.FOSSILIZED for _, slot in seeds),
-        rollbacks=len(one.rollbacks),
-        ops={name: ops[name] for name in OPS},
-        instance={
-            name: dice.choice((0.5, 0.75, 1.0)) if name == "width" else dice.random()
-            for name in INSTANCE
-        },
-        topology=tuple(
-            {
-                "slot": name,
-                "blueprint": Blueprint(slot.blueprint).label,
-                "stage": slot.stage.name,
-                "alpha": slot.alpha,
-                "contribution": slot.contribution,
-            }
-            for name, slot in seeds
-        ),
-    )
-
-
-def _totals(dice, round, episodes, records):
-    """The events at the end of a round."""
-    steps = len(episodes) * len(records)
-    taken = Counter(Op(int(op)).name for record in records for op in record["op_effective"])
-    done = {name: taken[name] for name in OPS}
-    yield PpoUpdated(
+def _updated(dice, round) -> PpoUpdated:
+    return PpoUpdated(
         update_s=2.5,
         policy_loss=-dice.random() / 50,
         value_loss=1 / (round + 1),
@@ -404,84 +237,4 @@ def _totals(dice, round, episodes, records):
         steps_done=12,
         steps_skipped=0,
         stopped_by_kl=False,
-    )
-    yield ActionCounts(
-        sampled=done,
-        effective=done,
-        succeeded={name: count // 2 for name, count in done.items()},
-        heads={"slot": dict.fromkeys(SLOTS, 3)},
-        outcomes={"DONE": steps, "GATE_FAILED": 5},
-        reasons={"CONTRIBUTION_LOW": 1, "TOO_EARLY": 4, "BUSY": 0},
-        forced=3,
-        missed=0,
-    )
-    yield MaskHitRates(
-        legal_share={name: dice.random() for name in OPS},
-        choices_mean={head: dice.uniform(1, 6) for head in HEADS},
-        single_share={head: dice.random() for head in HEADS},
-    )
-    spread = {"mean": 0.1, "std": 0.2, "min": -1.0, "max": 1.0}
-    parts = {name: {**spread, "sum": dice.uniform(-0.3, 0.8)} for name in COMPONENTS}
-    yield RewardSummary(parts, {**spread, "sum": sum(part["sum"] for part in parts.values())})
-    yield Throughput(dice.uniform(20, 30), 1000.0, 0.01, 0.2, 5.0, 1.0, 0.0)
-    spent = {
-        name: dice.uniform(0.1, 2)
-        for name in ("head", "data", "train", "validate", "tail", "update")
-    }
-    yield PhaseProfile(
-        {
-            name: {"wall_s": one, "host_cpu_s": one, "device_s": None, "count": 3}
-            for name, one in spent.items()
-        }
-    )
-    yield ObservationStats(
-        0.0, 0.1, 1.0, 0.0, 0.5, 0.2, 0.4, 0.02, 0.001, dice.random() / 100, 0.1 * round
-    )
-    yield HiddenHealth(
-        *(
-            [dice.uniform(0.1, 0.4) for _ in range(4)]
-            + [0]
-            + [dice.uniform(0.2, 1) for _ in range(4)]
-            + [0]
-        )
-    )
-    if dice.random() < 0.4:
-        yield AnomalyDetected("kl_spike", 0.2, 0.1, None, 1)
-    if dice.random() < 0.4:
-        yield AnomalyDetected("entropy_collapse", 0.05, 0.08, "blueprint", 3)
-    yield _summary(round, episodes)
-
-
-def _summary(round, episodes) -> BatchSummary:
-    accuracy = [one.accuracy for one in episodes]
-    count = len(episodes)
-    means = {
-        name: sum(getattr(one, name) for one in episodes) / count
-        for name in ("network_value", "params_ratio", "stability")
-    }
-    sums = {
-        name: sum(getattr(one, name) for one in episodes)
-        for name in ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
-    }
-    return BatchSummary(
-        round=round,
-        episodes_completed=count,
-        accuracy_mean=sum(accuracy) / count,
-        accuracy_std=1.0,
-        accuracy_min=min(accuracy),
-        accuracy_max=max(accuracy),
-        committed_mean=sum(one.committed_accuracy for one in episodes) / count,
-        loss_mean=1.0,
-        rolling_accuracy=sum(accuracy) / count,
-        reward_mean=sum(one.reward for one in episodes) / count,
-        reward_std=0.1,
-        return_mean=sum(one.discounted_return for one in episodes) / count,
-        **{f"{name}_mean": value for name, value in means.items()},
-        **sums,
-        success_share=sum(one.success for one in episodes) / count,
-        env_accuracy=accuracy,
-        env_committed=[one.committed_accuracy for one in episodes],
-        env_reward=[one.reward for one in episodes],
-        updated=True,
-        seconds=12.5,
     )

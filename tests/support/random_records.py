@@ -251,8 +251,8 @@ class Env:
             "forwards": 4,
             "exact": exact,
             "measured": True,
-            "acc_table": [float(10 * m) * exact for m in range(8)],
-            "host_acc": 40.0,
+            "acc_table": [value * exact for value in (*range(0, 70, 10), self.accuracy)],
+            "host_acc": self.accuracy - sum(row["shapley"]),
             "committed_acc": self.accuracy - 5,
         }
 

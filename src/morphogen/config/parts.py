@@ -22,6 +22,10 @@ that builds it from the spec of a run:
                  of the task
     ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer`
                  of `evaluation.arms`
+    LOGGERS      telemetry.loggers  morphogen.loggers     class of sinks, see
+                 `log.writer.LoggerPlace`
+    EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
+                 of this distribution
 
 The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
@@ -114,4 +118,18 @@ ARMS: Registry[Callable[..., Any]] = Registry(
     group="morphogen.arms",
     expected="a function (argument, setup) that returns the player of an arm",
     is_part=callable,
+)
+LOGGERS: Registry[Any] = Registry(
+    "logger",
+    setting="telemetry.loggers",
+    group="morphogen.loggers",
+    expected="a class of sinks with a class method `check`",
+    is_part=lambda part: callable(part) and hasattr(part, "check"),
+)
+EVENTS: Registry[tuple[Any, ...]] = Registry(
+    "event",
+    setting="events",
+    group="morphogen.events",
+    expected="a tuple of rules",
+    is_part=lambda part: isinstance(part, tuple),
 )

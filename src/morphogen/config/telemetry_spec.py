@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from morphogen.config.extra_settings import with_extras
 from morphogen.config.fields import (
     BY_TASK,
     OUTPUT,
     Count,
     FilePath,
-    Name,
     Names,
     NonNegative,
     Null,
@@ -17,12 +17,12 @@ from morphogen.config.fields import (
     option,
     spec,
 )
+from morphogen.config.parts import LOGGERS
 
 # debug also measures gradients of the parameter tensors of hosts
 LEVELS = ("off", "normal", "debug")
 LEVEL_OFF = LEVELS[0]
 LEVEL_DEBUG = LEVELS[-1]
-LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 class AnomalyLimits(NamedTuple):
@@ -176,40 +176,7 @@ class AnomalyLimits(NamedTuple):
 
 
 @spec
-class WandbSpec(Spec):
-    """Appearance of a run at Weights & Biases."""
-
-    PATH: ClassVar[str] = "telemetry.wandb"
-
-    project: Annotated[Name | None, Null("$WANDB_PROJECT, else morphogen")] = option(
-        default=None,
-        flag=("--wandb-project", "NAME", OUTPUT),
-        text="project (default $WANDB_PROJECT, else morphogen)",
-    )
-    entity: Annotated[Name | None, Null("the account's")] = option(
-        default=None, flag=("--wandb-entity", "NAME", OUTPUT), text="team or user"
-    )
-    group: Annotated[Name | None, Null("none")] = option(
-        default=None, flag=("--wandb-group", "NAME", OUTPUT), text="group of runs"
-    )
-    name: Annotated[Name | None, Null("$WANDB_NAME, else the run directory's")] = option(
-        default=None,
-        flag=("--wandb-name", "NAME", OUTPUT),
-        text="name (default $WANDB_NAME, else the run directory's)",
-    )
-    tags: Annotated[tuple[str, ...], Names()] = option(
-        default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run"
-    )
-    mode: Annotated[
-        Literal["online", "offline", "disabled"] | None, Null("$WANDB_MODE, else online")
-    ] = option(
-        default=None,
-        flag=("--wandb-mode", "MODE", OUTPUT),
-        text="online, offline, disabled (default $WANDB_MODE, else online)",
-    )
-
-
-@spec
+@with_extras
 class TelemetrySpec(Spec):
     """Destination of the log and of loggers, and limits of alarms.
 
@@ -217,7 +184,7 @@ class TelemetrySpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.TelemetrySpec(loggers=("csv",)).level
+        >>> mg.TelemetrySpec(queue=64).level
         'normal'
         >>> mg.TelemetrySpec(limits={"kl_spike": -1})
         Traceback (most recent call last):
@@ -241,9 +208,8 @@ class TelemetrySpec(Spec):
     loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
         default=(),
         flag=("--logger", "NAME", OUTPUT),
-        text=f"also write scalars to {', '.join(LOGGERS)}",
+        text=f"also write scalars to {', '.join(LOGGERS.builtin())}",
     )
-    wandb: WandbSpec = option(default=WandbSpec())
     queue: Count = option(
         default=256, text="MiB of rounds that wait for a slow logger before the run waits for it"
     )

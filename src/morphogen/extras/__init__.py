@@ -10,7 +10,9 @@ own: an extra plugs in at the same hooks as every package.
     search           schedules and thresholds that are searched: `tune`, the oracle, the
                      clairvoyant, replays
     ranks            several processes that share the envs of a run
+    details          events about epochs that the core does not read
     watch            a live table of a run
+    loggers          scalars of a run as tables, and for TensorBoard, Weights & Biases, MLflow
     legacy_rewards   the reward rules of the original system, with their settings
     torchrl          the environment for TorchRL, policies in both directions
     gymnasium        the environment for Gymnasium

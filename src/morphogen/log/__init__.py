@@ -1,4 +1,4 @@
-"""The log of a run: one record and one line a round; loggers; events derived from the record when
+"""The log of a run: one record and one line a round; events derived from the record when
 it is read.
 
 For readers who ask "what is reported, and where is it written?".  Entry points:
@@ -13,7 +13,6 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
     log_file            the event file and the records beside it, which lose nothing while the
                         process lives
     writer              one thread that hands every round to the log and to the other sinks
-    loggers             tables of CSV, tensorboard, wandb, mlflow: late at most
     derive              record of a round -> events of its envs, slots and epochs, when a log is
                         read
     messages            an event as a line for people

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.events import Envelope, Event
 from morphogen.log.kinds.round import (
@@ -25,10 +23,9 @@ from morphogen.log.kinds.round import (
     TrendDetected,
 )
 from morphogen.log.return_gap import return_gap
-from morphogen.log.round_record import Columns, RunFacts, stage_entries
+from morphogen.log.round_record import Columns, RunFacts
 from morphogen.vocab.action import HEADS, Head, Op
-from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
-from morphogen.vocab.stage import Fault, Stage
+from morphogen.vocab.stage import Fault
 
 Numbers = Mapping[str, float]
 INFO = "info"
@@ -285,43 +282,6 @@ def accuracy_trend(delta: float, config: TelemetrySpec) -> Trend | None:
     if abs(delta) > config.improvement_threshold:
         return "improvement" if delta > 0 else "degradation"
     return None
-
-
-class SeedFinding(NamedTuple):
-    """Sign of a seed, which is no alarm: its limits are below the noise of a validation of few
-    samples.
-    """
-
-    epoch: int
-    env: int  # row of the record
-    slot: int
-    event: AnomalyDetected
-
-
-def detect_seeds(columns: Columns) -> list[SeedFinding]:
-    """First signs of seeds that look better than they are, in the order of the epochs of a
-    round.
-    """
-    fired = columns["detectors"]
-    germinated = stage_entries(columns, Stage.GERMINATED)
-    reported = np.zeros_like(fired[0])
-    found = list[SeedFinding]()
-    for epoch in np.flatnonzero(fired.any(axis=(1, 2, 3)) | germinated.any(axis=(1, 2))).tolist():
-        reported &= ~germinated[epoch][..., None]
-        for env, slot, kind in np.argwhere(fired[epoch] & ~reported).tolist():
-            name = DETECTORS[kind]
-            limit = RANSOM_HARM
-            value = float(columns["val_acc"][epoch, env]) - float(
-                columns["committed_acc"][epoch, env]
-            )
-            if name == "attribution_ratio":
-                value = float(columns["detector_ratio"][epoch, env, slot])
-                limit = RATIO_LIMIT
-            found.append(
-                SeedFinding(epoch, env, slot, AnomalyDetected(name, value, limit, None, 0))
-            )
-        reported |= fired[epoch]
-    return found
 
 
 @dataclass(frozen=True, slots=True)

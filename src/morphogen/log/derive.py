@@ -1,21 +1,22 @@
 """Events of envs, slots and epochs: a pure function of the record of a round.  numpy, no tensors.
 
-Nothing is derived while a run writes: `mg.events` derives from the files.
+Nothing is derived while a run writes: `mg.events` derives from the files.  A rule derives the
+events of one kind; extras add rules at the entry points `morphogen.events`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.data.image_view import View
-from morphogen.log.alarms import SeedFinding, detect_seeds
+from morphogen.config.parts import EVENTS
 from morphogen.log.codec import Array
-from morphogen.log.events import Envelope, EpochEvent, Event, Json, field_names, tidy
-from morphogen.log.jsonl import manifest_hash
+from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch as kinds
 from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.log.round_record import (
@@ -24,452 +25,375 @@ from morphogen.log.round_record import (
     NORMAL,
     STAGE_POINTS,
     VALID,
-    Record,
+    Columns,
     RoundRecord,
     RunFacts,
     expand_flag,
     history_before,
     in_stages,
     slot_history,
+    stage_entries,
 )
-from morphogen.log.round_summary import delivered_params, legal_choices, used_heads
+from morphogen.log.round_summary import delivered_params
 from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
-from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Stage
+from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
+from morphogen.vocab.stage import OCCUPIED, Algorithm, Gate, Panic, Stage
 from morphogen.vocab.text import name_map
 
 PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
 NO_VALUE: Any = None  # annotations of numpy refuse None as an array
-Place = tuple[int, ...]  # row of the env in the record, and the slot if the event is about one
+# Columns of fields with other names, and the enums of codes.
+COLUMNS = name_map(
+    "loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm, "
+    "alpha_target=blend_target, passed=gate_passed"
+)
+CODES = {
+    "stage": Stage,
+    "outcome": Outcome,
+    "reason": Reason,
+    "op_effective": Op,
+    "gate": Gate,
+    "algorithm": Algorithm,
+}
+Row = dict[str, Any]  # field -> its value in every event of a kind
+ALL_ENVS, ONE_ENV, SIGNS, DETAILS = range(4)  # groups of the events of an epoch
 
 
 @dataclass(frozen=True, slots=True)
-class DeriveContext:
-    """Record of one epoch, and its context."""
+class Places:
+    """Places of the events of a kind in a round, and the columns there.
 
-    record: (
-        # and `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`,
-        # sums so far
-        Record
-    )
-    before: Record  # state of the slots [E, S] before the epoch, its germinations noted
-    after: Record
-    detections: list[SeedFinding]  # of this epoch
-    ends: Record  # of the episodes, at the last epoch; empty before
-    round: int
-    epoch: int
+    `index`: of epochs, of envs if an event is about one, of slots if an event is about one.
+    """
+
+    columns: Columns
     facts: RunFacts
+    index: tuple[Array, ...]
 
-    def envelope(self, at: Place, data: Event, severity: str = "") -> Envelope:
-        """An event of an env or a slot; of all envs at ()."""
-        where: Json = {"round": self.round, "epoch": self.epoch}
-        if at:
-            number = self.facts.first + at[0]
-            where |= {"env": number, "episode": self.round * self.facts.envs + number}
-        slot = self.facts.slots[at[1]] if len(at) > 1 else None
-        return Envelope(data, **where, slot=slot, severity=severity)
+    def __len__(self) -> int:
+        return len(self.index[0])
 
-    def blueprint(self, at: Place) -> str:
-        """Name of the blueprint in a slot."""
-        return self.facts.blueprints[int(self.record["blueprint"][at])]
+    def __getitem__(self, name: str) -> Array:
+        column = self.columns[name]
+        return column[self.index[: column.ndim]]
+
+    def field(self, name: str) -> Array:
+        """Return the values of a field: NaN, or None in place of a flag, where it was not measured;
+        codes by name.
+        """
+        column = COLUMNS.get(name, name)
+        values = self[column]
+        if column == "blueprint":
+            return np.array(self.facts.blueprints, dtype=object)[values]
+        if column in CODES:
+            return code_names(CODES[column], values)
+        if column not in VALID:
+            return values
+        flag = expand_flag(self[VALID[column]], values)
+        return np.where(flag, values, NO_VALUE if values.dtype == bool else np.nan)
+
+    def repeat(self, value: Any) -> list[Any]:
+        """Return the same value for every event."""
+        return [value] * len(self)
 
 
-class EventRule(NamedTuple):
-    """Events that are made alike."""
+def by_code(value: Callable[[int], Any], codes: Array) -> Array:
+    """Return the value of every code, an array of objects."""
+    known, at = np.unique(codes, return_inverse=True)
+    values = np.empty(len(known), dtype=object)
+    for i, code in enumerate(known.tolist()):
+        values[i] = value(code)
+    return values[at.reshape(codes.shape)]
 
-    group: int  # of an epoch: its events are sorted by env
-    detail: int  # that the epoch of a record of before needs
-    names: frozenset[str]
-    make: Callable[[DeriveContext], Iterator[Envelope]]
+
+def code_names(kind: Callable[[int], Any], codes: Array) -> Array:
+    """Return the name of every code of an enum."""
+    return by_code(lambda code: kind(code).name, codes)
+
+
+def panic_names(codes: Array) -> Array:
+    """Return the reasons of a rollback, or signs of one."""
+    return by_code(lambda code: Panic(code).name.lower(), codes)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """Events of a kind.
+
+    Attributes:
+        order: group in its epoch, and step in the group.  Events of a group are sorted by env, then
+            by step, then by slot.
+        detail: that the epoch of a record of before needs.
+        where: columns -> bool [T], [T, E] or [T, E, S], places of events; None: every epoch.
+        fields: values of fields that `Places.field` does not find.
+    """
+
+    kind: type[Event]
+    order: tuple[int, int]
+    where: Callable[[Columns], Array] | None = None
+    fields: Callable[[Places], Row] = lambda places: {}
+    detail: int = DEBUG
+
+    def rows(self, places: Places) -> Iterator[Row]:
+        """Yield the fields of every event."""
+        if len(places):
+            row = self.fields(places)
+            row |= {name: places.field(name) for name in field_names(self.kind) if name not in row}
+            for i in range(len(places)):
+                yield {name: values[i] for name, values in row.items()}
+
+
+@cache
+def event_rules() -> tuple[EventRule, ...]:
+    """Return the rules of the core and of extras.
+
+    Only extras of this distribution add rules, because a broken rule would stop every reader.
+    """
+    return (*RULES, *(rule for name in EVENTS.builtin() for rule in EVENTS[name]))
+
+
+def derived_kinds() -> frozenset[str]:
+    """Return the names of events that are derived."""
+    return frozenset(rule.kind.NAME for rule in event_rules())
 
 
 def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) -> Iterator[Envelope]:
     """Yield the events of the epochs of a round; `wanted`: names of events; None: all.
 
     In each epoch events about all envs come first, then the events of each env, in order, then
-    alarms, then details.
+    signs of seeds, then details.
     """
-    rules = [rule for rule in RULES if wanted is None or not rule.names.isdisjoint(wanted)]
+    rules = [rule for rule in event_rules() if wanted is None or rule.kind.NAME in wanted]
     if not rules:
         return
+    columns = round_columns(record)
+    found = list[tuple[tuple[int, ...], Envelope]]()
+    for rule in rules:
+        severity = "info" if rule.order[0] == SIGNS else ""
+        places = find_places(rule, record, columns)
+        index = np.stack(places.index, axis=1).tolist()
+        for at, row in zip(index, rule.rows(places), strict=True):
+            event = Envelope(rule.kind(**row), **_coordinates(at, record), severity=severity)
+            epoch, env, slot = (*at, 0, 0)[:3]
+            group, step = rule.order
+            found.append(((epoch, group, env, step, slot), event))
+    for _, event in sorted(found, key=itemgetter(0)):
+        yield event
+
+
+def find_places(rule: EventRule, record: RoundRecord, columns: Columns) -> Places:
+    """Return the places of the events of a rule.  columns: `round_columns`."""
+    detail = np.full(record.epochs, DEBUG) if record.detail is None else record.detail
+    mask = detail >= rule.detail
+    if rule.where is not None and mask.any():  # a record of before lacks columns
+        found = rule.where(columns)
+        mask = expand_flag(mask, found) & found
+    return Places(columns, record.facts, np.nonzero(mask))
+
+
+def _coordinates(at: Sequence[int], record: RoundRecord) -> Json:
+    """Return the coordinates of an event about (epoch), (epoch, env) or (epoch, env, slot)."""
+    facts = record.facts
+    where: Json = {"round": record.round, "epoch": at[0]}
+    if len(at) > 1:
+        env = facts.first + at[1]
+        where |= {"env": env, "episode": record.round * facts.envs + env}
+    if len(at) > 2:
+        where["slot"] = facts.slots[at[2]]
+    return where
+
+
+def round_columns(record: RoundRecord) -> dict[str, Array]:
+    """Return the columns of a record, and further ones [T, E, ...].
+
+    `before.NAME` and `after.NAME`: state of the slots before and after an epoch; `end.NAME`: ends
+    of the episodes, at every epoch; `is_last`: whether an episode ends.
+    """
     columns = {**record.columns}
-    detections = detect_seeds(record.columns)
-    stable = record.columns["stabilized"]
-    columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
-    columns["began"] = np.diff(columns["regime"], axis=0, prepend=0) > 0
-    columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
     after = slot_history(columns)
-    tables = columns, history_before(after), after
-    for epoch in range(record.epochs):
-        detail = DEBUG if record.detail is None else int(record.detail[epoch])
-        row, past, present = (
-            {name: column[epoch] for name, column in table.items()} for table in tables
-        )
-        step = DeriveContext(
-            row,
-            past,
-            present,
-            [detection for detection in detections if detection.epoch == epoch],
-            record.ends if epoch == record.facts.epochs - 1 else {},
-            record.round,
-            epoch,
-            record.facts,
-        )
-        for _, group in groupby(rules, key=lambda rule: rule.group):
-            events = [event for rule in group if detail >= rule.detail for event in rule.make(step)]
-            kept = (event for event in events if wanted is None or event.name in wanted)
-            yield from sorted(kept, key=lambda event: event.env or 0)
+    columns |= {f"before.{name}": array for name, array in history_before(after).items()}
+    columns |= {f"after.{name}": array for name, array in after.items()}
+    for name, array in record.ends.items():
+        columns[f"end.{name}"] = np.broadcast_to(array, (record.epochs, *array.shape))
+    is_last = np.arange(record.epochs) == (record.facts.epochs - 1 if record.ends else -1)
+    return columns | {"is_last": np.repeat(is_last[:, None], record.envs, axis=1)}
 
 
-def _places(mask: Array) -> list[Place]:
-    return [tuple(place) for place in np.argwhere(mask).tolist()]
+def _stage_rules(
+    step: int, cause: kinds.Cause, points: tuple[str, str]
+) -> tuple[EventRule, EventRule, EventRule, EventRule]:
+    """Return rules of the changes of stage between two points of an epoch, each of which is
+    followed by the event of its seed.
+    """
+    old, new = points
+
+    def is_move(columns: Columns) -> Array:
+        return columns[old] != columns[new]
+
+    def is_move_to(stage: Stage) -> Callable[[Columns], Array]:
+        return lambda columns: is_move(columns) & (columns[new] == stage)
+
+    def change(places: Places) -> Row:
+        was = places[old]
+        start = places["stage_before"]
+        return {
+            "from_": code_names(Stage, was),
+            "to": code_names(Stage, places[new]),
+            "cause": places.repeat(cause),
+            "blueprint": np.where(was == Stage.DORMANT, NO_VALUE, places.field("blueprint")),
+            "alpha": places["before.alpha"],
+            "age": np.where(start == Stage.DORMANT, 0, places["before.age"]),
+            # 0: a second move
+            "epochs_in_stage": np.where(was == start, places["before.epochs_in_stage"], 0),
+        }
+
+    def last_state(places: Places) -> Row:
+        return {**_last_state(places), "reason": places.repeat(kinds.REMOVALS[cause])}
+
+    order = (ONE_ENV, step)
+    germinated = is_move_to(Stage.GERMINATED)
+    fossilized = is_move_to(Stage.FOSSILIZED)
+    return (
+        EventRule(kinds.StageChanged, order, is_move, change, MINIMAL),
+        EventRule(kinds.SeedGerminated, order, germinated, _seed_state, MINIMAL),
+        EventRule(kinds.SeedFossilized, order, fossilized, _fossil_state, MINIMAL),
+        EventRule(kinds.SeedPruned, order, is_move_to(Stage.PRUNED), last_state, MINIMAL),
+    )
 
 
-def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
-    """Every change of stage, in order, each followed by the event of its seed."""
-    record = step.record
-    memory = step.before
-    for cause, (before, after) in zip(kinds.REMOVALS, pairwise(STAGE_POINTS), strict=True):
-        for at in _places(record[before] != record[after]):
-            start, old, new = (
-                Stage(int(record[point][at])) for point in ("stage_before", before, after)
-            )
-            change = kinds.StageChanged(
-                from_=old.name,
-                to=new.name,
-                cause=cause,
-                blueprint=None if old is Stage.DORMANT else step.blueprint(at),
-                alpha=memory["alpha"][at],
-                age=0 if start is Stage.DORMANT else memory["age"][at],
-                # 0: a second move
-                epochs_in_stage=0 if old != start else memory["epochs_in_stage"][at],
-            )
-            yield step.envelope(at, change)
-            if new in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED):
-                yield step.envelope(at, _seed_event(step, at, new, cause))
+def _seed_state(places: Places) -> Row:
+    return {"accuracy": places["acc_before"]}
 
 
-def _seed_event(step: DeriveContext, at: Place, to: Stage, cause: kinds.Cause) -> Event:
-    """A seed that germinates, or as of the last epoch before its move."""
-    record = step.record
-    memory = step.before
-    accuracy = step.record["acc_before"][at[0]]
-    if to is Stage.GERMINATED:
-        return kinds.SeedGerminated(
-            blueprint=step.blueprint(at),
-            params=record["params"][at],
-            algorithm=Algorithm(int(record["algorithm"][at])).name,
-            tempo=record["tempo"][at],
-            alpha_target=record["blend_target"][at],
-            accuracy=accuracy,
-        )
-    measured = memory["contribution_valid"][at]
-    before: dict[str, Any] = {
-        "blueprint": step.blueprint(at),
+def _fossil_state(places: Places) -> Row:
+    return {**_last_state(places), "shapley": _last_measured(places, "shapley")}
+
+
+def _last_state(places: Places) -> Row:
+    """Return seeds as of the last epoch before their move."""
+    gain = places["acc_before"].astype(np.float64) - places["before.germination_accuracy"]
+    return {
         # counted in the epoch before, or first in this one
-        "params": max(memory["params"][at], record["params"][at]),
-        "age": memory["age"][at] if record["stage_before"][at] != Stage.DORMANT else 0,
-        "contribution": memory["contribution"][at] if measured else None,
-        "accuracy_change": float(accuracy) - float(memory["germination_accuracy"][at]),
-    }
-    if to is Stage.FOSSILIZED:
-        return kinds.SeedFossilized(**before, shapley=memory["shapley"][at] if measured else None)
-    return kinds.SeedPruned(**before, reason=kinds.REMOVALS[cause])
-
-
-def _gate_fields(step: DeriveContext, at: Place) -> Json:
-    bits = int(step.record["gate_failed"][at])
-    failed = [check.name.lower() for check in Check if bits >> check & 1]
-    return {
-        "gate": Gate(int(step.record["gate"][at])).name,
-        "passed": step.record["gate_passed"][at],
-        "failed": failed,
+        "params": np.maximum(places["before.params"], places["params"]),
+        "age": np.where(places["stage_before"] != Stage.DORMANT, places["before.age"], 0),
+        "contribution": _last_measured(places, "contribution"),
+        "accuracy_change": gain,
     }
 
 
-def _fault_fields(step: DeriveContext, at: Place) -> Json:
-    faults = Fault(int(step.record["fault"][at]))
-    return {
-        "sign": _panic_name(step, "anomaly", at),
-        "faults": [str(fault.name).lower() for fault in faults],
-    }
+def _last_measured(places: Places, name: str) -> Array:
+    return np.where(places["before.contribution_valid"], places[f"before.{name}"], np.nan)
 
 
-def _regime_fields(step: DeriveContext, at: Place) -> Json:
-    return {
-        "view": View(int(step.record["view_code"][at])).label,
-        "accuracy": step.record["acc_before"][at],
-    }
+LIFE_RULES = tuple(
+    rule
+    for step, (cause, points) in enumerate(
+        zip(kinds.REMOVALS, pairwise(STAGE_POINTS), strict=True), start=1
+    )
+    for rule in _stage_rules(step, cause, points)
+)
 
 
-def _panic_name(step: DeriveContext, column: str, at: Place) -> str:
-    return Panic(int(step.record[column][at])).name.lower()
+def first_signs(columns: Columns) -> Array:
+    """Return the first signs of a seed that looks better than it is, bool [T, E, S, K].
 
-
-def _penalty(step: DeriveContext, at: Place) -> float:
-    paid = dict(zip(step.facts.components, step.record["components"][at].tolist(), strict=True))
-    return -paid[PENALTY] if PENALTY in paid else 0.0
-
-
-def _episode_fields(step: DeriveContext, at: Place) -> Json:
-    facts = step.facts
-    (env,) = at
-    named: dict[str, Sequence[str]] = {"components": facts.components, "slot_rewards": facts.slots}
-    named |= {"detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": VALUE_NAMES[Head.OP]}
-    kept = in_stages(step.record["stage"][env], OCCUPIED)
-    return {
-        **{name: array[env] for name, array in step.ends.items()},
-        **{
-            name: dict(zip(names, step.ends[name][env], strict=True))
-            for name, names in named.items()
-        },
-        "topology": [_episode_seed(step, (env, slot)) for (slot,) in _places(kept)],
-    }
-
-
-def _episode_seed(step: DeriveContext, at: Place) -> kinds.EpisodeSeed:
-    return {
-        "slot": step.facts.slots[at[1]],
-        "blueprint": step.blueprint(at),
-        "stage": Stage(int(step.record["stage"][at])).name,
-        "alpha": step.record["alpha"][at],
-        "contribution": step.after["contribution"][at]
-        if step.after["contribution_valid"][at]
-        else None,
-    }
-
-
-def _fossils(step: DeriveContext) -> Array:
-    return step.record["stage"] == Stage.FOSSILIZED
-
-
-def _topology_fields(step: DeriveContext, at: Place) -> Json:
-    """The manifest of the fossils of an env, and the hash of it."""
-    slots: list[Json] = []
-    for (slot,) in _places(_fossils(step)[at]):
-        place = *at, slot
-        seed: Json = {**_episode_seed(step, place)}
-        del seed["contribution"]
-        algorithm = Algorithm(int(step.record["algorithm"][place])).name
-        numbers = {name: step.record[name][place] for name in ("tempo", "params")}
-        slots.append({**seed, "algorithm": algorithm, **numbers})
-    manifest = tidy({"task": step.facts.task, "host": step.facts.host, "slots": slots})
-    return {"sha256": manifest_hash(manifest), "manifest": manifest}
-
-
-def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
-    for detection in step.detections:
-        yield step.envelope((detection.env, detection.slot), detection.event, "info")
-
-
-def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
-    """The name of the value that each env chose with a head; None where it uses none.  int [E],
-    bool [E].
+    A sign is no alarm: its limits are below the noise of a validation of few samples.
     """
-    known = used & (values >= 0) & (values < len(names))
+    fired = columns["detectors"]
+    germinated = stage_entries(columns, Stage.GERMINATED)[..., None]
+    reported = np.zeros_like(fired[0])
+    first = np.zeros_like(fired)
+    for epoch in range(len(fired)):
+        reported &= ~germinated[epoch]
+        first[epoch] = fired[epoch] & ~reported
+        reported |= fired[epoch]
+    return first
+
+
+def _sign_rule(kind: int, name: str) -> EventRule:
+    def fields(places: Places) -> Row:
+        harm = places["val_acc"].astype(np.float64) - places["committed_acc"]
+        is_ratio = name == "attribution_ratio"
+        return {
+            "kind": places.repeat(name),
+            "value": places["detector_ratio"] if is_ratio else harm,
+            "limit": places.repeat(RATIO_LIMIT if is_ratio else RANSOM_HARM),
+            "subject": places.repeat(None),
+            "streak": places.repeat(0),
+        }
+
+    def where(columns: Columns) -> Array:
+        return first_signs(columns)[..., kind]
+
+    return EventRule(AnomalyDetected, (SIGNS, 0), where, fields, MINIMAL)
+
+
+def _epoch_fields(places: Places) -> Row:
+    occupied = in_stages(places["stage"], OCCUPIED)
+    ratio = delivered_params(places.columns) / places.columns["host_params"]
+    return {
+        "params_ratio": ratio[places.index],
+        "contribution": np.where(occupied, places.field("contribution"), np.nan),
+    }
+
+
+def _rollback_fields(places: Places) -> Row:
+    names = places.facts.components
+    paid = places["components"]
+    penalty = -paid[:, names.index(PENALTY)] if PENALTY in names else places.repeat(0.0)
+    return {"reason": panic_names(places["panic"]), "penalty": penalty}
+
+
+def _episode_fields(places: Places) -> Row:
+    facts = places.facts
+    named: dict[str, Sequence[str]] = {
+        "components": facts.components,
+        "slot_rewards": facts.slots,
+        "detectors": DETECTORS,
+        "instance": INSTANCE_PARAMETERS,
+        "ops": VALUE_NAMES[Head.OP],
+    }
+    names = field_names(kinds.EpisodeCompleted)
+    row: Row = {name: places[f"end.{name}"] for name in names if name != "topology"}
+    for name, parts in named.items():
+        row[name] = [dict(zip(parts, values, strict=True)) for values in row[name]]
+    return row | {"topology": seeds_of_envs(places, OCCUPIED, ("contribution",))}
+
+
+def seeds_of_envs(
+    places: Places, stages: tuple[Stage, ...], more: tuple[str, ...]
+) -> list[list[Json]]:
+    """Return the seeds of every env in a range of stages, with `more` columns."""
+    valid = places["after.contribution_valid"]
+    columns = {name: places.field(name) for name in ("blueprint", "stage", "alpha", *more)}
+    if "contribution" in more:
+        columns["contribution"] = np.where(valid, places["after.contribution"], np.nan)
+    slots = places.facts.slots
     return [
-        names[value] if good else None
-        for value, good in zip(values.tolist(), known.tolist(), strict=True)
+        [
+            {"slot": slots[slot], **{name: column[env, slot] for name, column in columns.items()}}
+            for slot in np.flatnonzero(kept).tolist()
+        ]
+        for env, kept in enumerate(in_stages(places["stage"], stages))
     ]
 
 
-def valid_column(record: Record, name: str) -> Array:
-    """Return a column; NaN (None in an event), or None in place of a flag, where it is not
-    measured; codes by name.
-    """
-    column = record[name]
-    if name in _ENUMS:
-        return _ENUMS[name][column]
-    if name not in VALID:
-        return column
-    return np.where(
-        expand_flag(record[VALID[name]], column),
-        column,
-        NO_VALUE if column.dtype == bool else np.nan,
-    )
+def _ends(columns: Columns) -> Array:
+    return np.asarray(columns["is_last"].any(axis=1))
 
 
-def _name_table(of: type[Stage | Op | Outcome | Reason]) -> Array:
-    """The name of every code."""
-    table = np.full(max(of) + 1, "", dtype=object)
-    table[[int(code) for code in of]] = [code.name for code in of]
-    return table
+def _goes_on(columns: Columns) -> Array:
+    return ~_ends(columns)
 
 
-_ENUMS = {
-    "stage": _name_table(Stage),
-    "outcome": _name_table(Outcome),
-    "reason": _name_table(Reason),
-}
-_ENUMS["op_effective"] = _name_table(Op)
-# Columns of fields with other names.
-COLUMNS = name_map(
-    "loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm"
+RULES = (
+    EventRule(kinds.EpochCompleted, (ALL_ENVS, 0), fields=_epoch_fields, detail=NORMAL),
+    EventRule(kinds.AblationsMeasured, (ALL_ENVS, 1), _ends, detail=NORMAL),
+    EventRule(kinds.AblationsMeasured, (DETAILS, 5), _goes_on),
+    *LIFE_RULES,
+    EventRule(kinds.RolledBack, (ONE_ENV, 4), itemgetter("rolled_back"), _rollback_fields, MINIMAL),
+    EventRule(
+        kinds.EpisodeCompleted, (ONE_ENV, 8), itemgetter("is_last"), _episode_fields, MINIMAL
+    ),
+    *(_sign_rule(kind, name) for kind, name in enumerate(DETECTORS)),
 )
-Viewed = TypeVar("Viewed", bound=EpochEvent)
-
-
-def view(kind: type[Viewed], record: Record, **more: Any) -> Viewed:
-    """The columns of a record that have the names of the fields of an event, and more fields."""
-    columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in more}
-    return kind.build(
-        **{name: valid_column(record, column) for name, column in columns.items()}, **more
-    )
-
-
-def epoch_event(record: Record) -> kinds.EpochCompleted:
-    """State of every env."""
-    occupied = in_stages(record["stage"], OCCUPIED)
-    ratio = delivered_params(record) / record["host_params"]
-    contribution = np.where(occupied, valid_column(record, "contribution"), np.nan)
-    return view(kinds.EpochCompleted, record, params_ratio=ratio, contribution=contribution)
-
-
-MAX_OTHERS = 2  # ops that are reported besides the chosen one
-
-
-def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
-    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest
-    first.
-    """
-    action = record["action"]
-    used = used_heads(action[:, Head.OP])
-    names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
-    free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
-    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[
-        :, :MAX_OTHERS
-    ]
-    return view(
-        kinds.ActionsTaken,
-        record,
-        **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        choices=legal_choices(record),
-        others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
-    )
-
-
-def attribution_event(record: Record) -> kinds.AttributionMissing | None:
-    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not
-    measured.
-    """
-    seed = in_stages(record["stage"], OCCUPIED)
-    fresh = record["contribution_valid"]
-    player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
-    reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
-    reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
-    missing = seed & ~(fresh & record["interaction_valid"])
-    if not missing.any():
-        return None
-    return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
-
-
-def _about_all(
-    group: int,
-    kind: type[Event],
-    make: Callable[[DeriveContext], Event | None],
-    detail: int = DEBUG,
-) -> EventRule:
-    """A rule with at most one event about all envs."""
-    return EventRule(
-        group,
-        detail,
-        frozenset((kind.NAME,)),
-        lambda step: (step.envelope((), data) for data in [make(step)] if data),
-    )
-
-
-def _each(
-    group: int,
-    kind: type[Event],
-    where: Callable[[DeriveContext], Array],
-    more: Callable[[DeriveContext, Place], Json] = lambda step, at: {},
-    detail: int = MINIMAL,
-) -> EventRule:
-    """A rule with an event for every env or slot in a mask, of columns and the fields of `more`."""
-
-    def make(step: DeriveContext) -> Iterator[Envelope]:
-        for at in _places(where(step)):
-            own = more(step, at)
-            columns = {
-                name: COLUMNS.get(name, name) for name in field_names(kind) if name not in own
-            }
-            data = kind.build(
-                **{name: step.record[column][at] for name, column in columns.items()}, **own
-            )
-            yield step.envelope(at, data)
-
-    return EventRule(group, detail, frozenset((kind.NAME,)), make)
-
-
-def _is_wrong(step: DeriveContext) -> Array:
-    """Envs with a fault that were not rolled back."""
-    record = step.record
-    return ((record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)) & ~record[
-        "rolled_back"
-    ]
-
-
-def _ablations(step: DeriveContext) -> kinds.AblationsMeasured:
-    return view(kinds.AblationsMeasured, step.record)
-
-
-def _host_gradients(step: DeriveContext) -> kinds.HostGradients | None:
-    measured = step.record["host_layer_norm"].size
-    return view(kinds.HostGradients, step.record, names=step.facts.layers) if measured else None
-
-
-LIFE_EVENTS = (kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned)
-RULES = (  # in the order of an epoch
-    _about_all(0, kinds.EpochCompleted, lambda step: epoch_event(step.record), NORMAL),
-    _about_all(
-        0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, NORMAL
-    ),
-    _each(
-        1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields, NORMAL
-    ),
-    EventRule(1, MINIMAL, frozenset(kind.NAME for kind in LIFE_EVENTS), _stage_events),
-    _each(
-        1,
-        kinds.RolledBack,
-        lambda step: step.record["rolled_back"],
-        lambda step, at: {"reason": _panic_name(step, "panic", at), "penalty": _penalty(step, at)},
-    ),
-    _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields, NORMAL),
-    _each(1, kinds.RegimeBegan, lambda step: step.record["began"], _regime_fields, NORMAL),
-    _each(1, kinds.HostStabilized, lambda step: step.record["settled"], detail=NORMAL),
-    _each(
-        1,
-        kinds.EpisodeCompleted,
-        lambda step: np.full(len(step.record["stage"]), bool(step.ends)),
-        _episode_fields,
-    ),
-    _each(
-        1,
-        kinds.TopologyRecorded,
-        lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends),
-        _topology_fields,
-    ),
-    EventRule(2, MINIMAL, frozenset((AnomalyDetected.NAME,)), _alarm_events),
-    _about_all(3, kinds.ActionsTaken, lambda step: actions_event(step.record, step.facts)),
-    _about_all(3, kinds.HostGradients, _host_gradients),
-    _about_all(
-        3,
-        kinds.SlotsMeasured,
-        lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after}),
-    ),
-    _about_all(3, kinds.AttributionMissing, lambda step: attribution_event(step.record)),
-    _about_all(
-        3,
-        kinds.RewardsPaid,
-        lambda step: view(kinds.RewardsPaid, step.record, names=step.facts.components),
-    ),
-    _about_all(3, kinds.AblationsMeasured, lambda step: None if step.ends else _ablations(step)),
-    _each(
-        3,
-        kinds.SnapshotTaken,
-        lambda step: step.record["snapshot_taken"],
-        lambda step, at: {"fossils": _fossils(step)[at].sum()},
-        DEBUG,
-    ),
-)
-DERIVED_KINDS = frozenset[str]().union(*(rule.names for rule in RULES))

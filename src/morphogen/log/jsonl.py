@@ -8,8 +8,10 @@ Format 3, which is still read: every event is a line of its own, with `rank`.
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+from morphogen.config.parts import EVENTS
 from morphogen.log.events import COORDINATES, Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
 from morphogen.vocab.text import format_value
@@ -20,15 +22,22 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 HEAD = {"v", "seq", "time"}
 KEYS = {"event", "severity", "data"}
 ROUND_KEYS = {*HEAD, "round", "events"}
-EVENT_KINDS: dict[str, type[Event]] = {
-    kind.NAME: kind
-    for module in (run, round, ppo, epoch)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
-}
 RETIRED = ("TelemetryEscalated",)  # events of format 3 that are not read
 # Field of an event that is the number of a round, besides the coordinate of the envelope.
 ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round"}
+
+
+@cache
+def event_kinds() -> dict[str, type[Event]]:
+    """Return the kinds of events by name, of the core and of extras."""
+    core = {
+        kind.NAME: kind
+        for module in (run, round, ppo, epoch)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
+    }
+    more = (rule.kind for name in EVENTS.builtin() for rule in EVENTS[name])
+    return core | {kind.NAME: kind for kind in more}
 
 
 def encode(event: Envelope, *, seq: int, time: float) -> str:
@@ -99,14 +108,15 @@ def _decode_round(line: Json) -> tuple[Envelope, ...]:
 def _unpack(line: Json) -> Envelope:
     name = line["event"]
     data = line["data"]
-    if not isinstance(name, str) or name not in EVENT_KINDS:
+    if not isinstance(name, str) or name not in event_kinds():
         raise ValueError(f"event: unknown {format_value(name)}")
     if not isinstance(data, dict):
         raise ValueError(f"{name}: expected an object, got {format_value(data)}")
-    attributes = {shown: attribute for attribute, shown in field_names(EVENT_KINDS[name]).items()}
+    kind = event_kinds()[name]
+    attributes = {shown: attribute for attribute, shown in field_names(kind).items()}
     _check_keys(name, set(data), set(attributes))
     data = _shift_round(data, ROUND_FIELDS.get(name), -1)
-    payload = EVENT_KINDS[name](**{attributes[key]: value for key, value in data.items()})
+    payload = kind(**{attributes[key]: value for key, value in data.items()})
     where = _shift_round({key: line[key] for key in COORDINATES if key in line}, "round", -1)
     return Envelope(payload, **where, severity=line["severity"])
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 from morphogen.config import files
 from morphogen.config.config_files import parse_config
 from morphogen.config.part_files import IMPORTED
+from morphogen.config.parts import LOGGERS
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.locks import hold_lock
@@ -172,8 +173,10 @@ def _find_link(path: Path) -> Path | None:
         for name in (*folders, *names):
             if os.path.islink(os.path.join(folder, name)):
                 return Path(folder, name)
-        if path.name == METRICS and folder == str(path) and "wandb" in folders:
-            folders.remove("wandb")  # it links its newest run, and replaces that link
+        if path.name == METRICS and folder == str(path):  # some loggers keep links of their own
+            folders[:] = [
+                name for name in folders if name not in LOGGERS or not LOGGERS[name].KEEPS_LINKS
+            ]
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from morphogen.config.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.errors import ConfigError, DataError
 from morphogen.log import run_directory, tables
-from morphogen.log.derive import DERIVED_KINDS, derive_events
+from morphogen.log.derive import derive_events, derived_kinds
 from morphogen.log.events import Envelope, tidy
 from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import BatchSummary
@@ -215,7 +215,7 @@ def record_events(
     """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or
     foreign file.
     """
-    if kinds is not None and DERIVED_KINDS.isdisjoint(kinds):
+    if kinds is not None and derived_kinds().isdisjoint(kinds):
         return
     record = read_round(paths)
     path = paths[0]

@@ -10,8 +10,10 @@ or takes nothing for `telemetry.close_timeout_s`.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from morphogen.config.telemetry_spec import LEVEL_OFF, TelemetrySpec
@@ -40,6 +42,19 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Take no more."""
+
+
+class LoggerPlace(NamedTuple):
+    """Arguments of a logger, a class of sinks of `config.parts.LOGGERS`, besides `telemetry`.
+
+    Its class method `check` raises a ConfigError if the logger cannot be used.
+    """
+
+    folder: Path  # of its files
+    run: Path  # run directory, as people name it
+    epochs: int  # of a round
+    rounds: int = 0  # that are complete
+    config: Mapping[str, Any] = MappingProxyType({})  # settings of the run by path
 
 
 class CallbackSink(Sink):

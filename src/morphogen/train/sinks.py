@@ -8,15 +8,16 @@ from pathlib import Path
 
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import to_settings
+from morphogen.config.parts import LOGGERS
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
-from morphogen.log import loggers, run_directory
+from morphogen.log import run_directory
 from morphogen.log.kinds.run import RunStarted
 from morphogen.log.log_file import LogFile, LogPosition
 from morphogen.log.record_files import remove_records
 from morphogen.log.run_directory import EVENTS, MANIFEST, RECORDS, RunDirectory, events_folder
-from morphogen.log.writer import Sink
+from morphogen.log.writer import LoggerPlace, Sink
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
@@ -27,9 +28,14 @@ def check_sinks(spec: RunSpec) -> None:
     """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its
     file exists.
     """
-    loggers.check_loggers(spec.telemetry.loggers)
+    _check_loggers(spec)
     if spec.telemetry.dir is not None:
         _check_new_files(Path(spec.telemetry.dir))
+
+
+def _check_loggers(spec: RunSpec) -> None:
+    for name in spec.telemetry.loggers:
+        LOGGERS[name].check()
 
 
 def _check_new_files(folder: Path) -> None:
@@ -56,7 +62,7 @@ def open_sinks(
         shutil.rmtree(folder.metrics, ignore_errors=True)
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
-    loggers.check_loggers(spec.telemetry.loggers)
+    _check_loggers(spec)
     at, surplus = check_position(spec, folder, position)
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
@@ -66,15 +72,10 @@ def open_sinks(
         file.write_lines(list(at.pending))
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
-    place = loggers.LoggerPlace(folder.metrics, folder.path, spec.episode_length, at.rounds)
     config = dict(flatten_settings(to_settings(spec)))
-    return (
-        file,
-        *(
-            loggers.ScalarSink(name, place, spec.telemetry, config)
-            for name in spec.telemetry.loggers
-        ),
-    ), surplus
+    place = LoggerPlace(folder.metrics, folder.path, spec.episode_length, at.rounds, config)
+    loggers = (LOGGERS[name](place, spec.telemetry) for name in spec.telemetry.loggers)
+    return (file, *loggers), surplus
 
 
 def check_position(

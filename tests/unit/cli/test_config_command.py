@@ -68,8 +68,8 @@ def test_every_value_is_that_of_the_run(capsys):
 
 
 def test_a_group_is_a_table(capsys):
-    assert main.main(["config", "telemetry.wandb"]) == 0
-    assert "6 settings; value: as in `morphogen train`" in capsys.readouterr().out
+    assert main.main(["config", "policy.floor"]) == 0
+    assert "8 settings; value: as in `morphogen train`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["clip", "ppo.clap"])

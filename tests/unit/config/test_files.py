@@ -7,7 +7,7 @@ import re
 import stat
 
 import pytest
-from support import generated_logs, handwritten_logs
+from support import generated_logs
 
 from morphogen.cli import main
 from morphogen.config import files
@@ -76,7 +76,7 @@ def test_a_reason_is_one_line_that_a_terminal_can_show():
     assert len(files.error_line(ValueError("x" * 1000))) == 200
 
 
-STARTED = handwritten_logs.started(envs=3, epochs=4)
+STARTED = generated_logs.events(rounds=1, envs=3, epochs=4)[0]
 
 
 @pytest.mark.parametrize("name", ["config.json", "manifest.json", "events.jsonl"])

@@ -23,7 +23,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "76280a0bb5997940570178f1fd07800caaa9a7292bba02aa4b5d43d22e922d72"
+DEFAULT_CONFIG = "0223e64b3b9bf12fc477963bba6d25d7493c4250abe7bceeceb78d0f5e239dd7"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -118,7 +118,9 @@ def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():
         assert {name for name in default if values[name] != default[name]} == names
 
 
-@needs_extra("legacy_rewards")  # its settings are part of the text
+@needs_extra("legacy_rewards")  # their settings are part of the text
+@needs_extra("regimes")
+@needs_extra("loggers")
 def test_the_text_of_the_default_config_is_the_recorded_one():
     text = dump_config(resolve(RunSpec(preset=DEFAULT_PRESET)))
     assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG

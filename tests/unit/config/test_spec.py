@@ -33,7 +33,7 @@ from morphogen.config.spec import (
     resolve,
 )
 from morphogen.config.task import TASKS
-from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
+from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.text import format_value
@@ -169,14 +169,6 @@ DEFAULTS = {
         "plateau_threshold": None,
         "improvement_threshold": None,
         "console": True,
-    },
-    WandbSpec: {
-        "project": None,
-        "entity": None,
-        "group": None,
-        "name": None,
-        "tags": (),
-        "mode": None,
     },
 }
 

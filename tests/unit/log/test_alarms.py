@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import facts
+from support.random_records import events_of, facts, live
 
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
 from morphogen.log.alarms import (
@@ -20,13 +20,14 @@ from morphogen.log.alarms import (
     accuracy_drop,
     accuracy_trend,
     alarm_kinds,
-    detect_seeds,
     judge,
     valid_metrics,
 )
+from morphogen.log.derive import first_signs
 from morphogen.log.kinds.round import PerformanceDropped
 from morphogen.log.return_gap import return_gap
 from morphogen.vocab.action import HEADS, Op
+from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import Fault, Stage
 
 LIMITS = AnomalyLimits()._asdict()
@@ -427,8 +428,8 @@ def columns(*records):
 
 def seen(*records):
     found = [[] for _ in records]
-    for epoch, env, slot, event in detect_seeds(columns(*records)):
-        found[epoch].append((env, slot, event.kind))
+    for epoch, env, slot, kind in np.argwhere(first_signs(columns(*records))).tolist():
+        found[epoch].append((env, slot, DETECTORS[kind]))
     return found
 
 
@@ -458,12 +459,15 @@ def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
 
 
 def test_the_sign_of_a_seed_has_its_number_and_limit():
-    (held,) = detect_seeds(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
-    assert (held[:3], held.event.value, held.event.limit) == ((0, 0, 0), -0.5, -0.2)
-    (ratio,) = detect_seeds(
-        columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])))
-    )
-    assert (ratio[:3], ratio.event.value, ratio.event.limit) == ((0, 1, 0), 7.5, 5.0)
+    (one,) = live(1, 1, 1)[1]
+    one["detectors"] = np.array([[[True, True], [False, False], [False, False]]])
+    one["detector_ratio"] = np.full((1, 3), 7.5)
+    found = [event for event in events_of([one], facts(1, 1)) if event.name == "AnomalyDetected"]
+    assert [(e.epoch, e.env, e.slot, e.severity) for e in found] == [(0, 0, "r0c0", "info")] * 2
+    assert [(e.data.kind, e.data.value, e.data.limit) for e in found] == [
+        ("attribution_ratio", 7.5, 5.0),
+        ("ransomware", 5.0, -0.2),
+    ]
 
 
 def test_a_policy_that_does_not_move_is_an_alarm_from_the_third_round_on():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.extras import needs_extra
-from support.handwritten_logs import anomaly
+from support.generated_logs import anomaly
 
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.log.console import (

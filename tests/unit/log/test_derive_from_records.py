@@ -5,11 +5,12 @@ import functools
 import numpy as np
 import pytest
 import torch
+from support.extras import needs_extra
 from support.random_records import events_of
 from support.small_runs import complete_record, live, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.log.kinds.epoch import GateEvaluated, RolledBack, StageChanged
+from morphogen.log.kinds.epoch import RolledBack, StageChanged
 from morphogen.train.reporter import build_facts
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Gate, Removal, Stage
@@ -95,13 +96,14 @@ def test_every_change_of_stage_is_told_by_the_record(auto):
 
 
 @pytest.mark.slow
+@needs_extra("details")
 @every_life
 def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gate_that_was_not(
     auto,
 ):
     setup, epochs, records = played(auto)
     names = list(setup.net.names)
-    asked = [(t, e) for t, e in reported(auto) if isinstance(e.data, GateEvaluated)]
+    asked = [(t, e) for t, e in reported(auto) if e.name == "GateEvaluated"]
     passed = sorted(
         (t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed
     )

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
 from morphogen.log.events import Envelope
-from morphogen.log.jsonl import EVENT_KINDS, decode, encode
+from morphogen.log.jsonl import decode, encode, event_kinds
 from morphogen.log.kinds.epoch import EpochCompleted, RolledBack
 from morphogen.log.kinds.run import CheckpointSaved, Evaluated, RunResumed
 
 NAMES = st.text(max_size=4)
 WHOLE = st.integers(-(2**63), 2**64 - 1)
-every_kind = pytest.mark.parametrize("kind", EVENT_KINDS.values(), ids=EVENT_KINDS)
+every_kind = pytest.mark.parametrize("kind", event_kinds().values(), ids=event_kinds())
 
 
 def values(hint):

@@ -2,11 +2,9 @@
 another run.
 """
 
-import csv
 import json
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,16 +15,12 @@ from support.generated_logs import started
 from support.random_records import facts, live, round_record
 from support.small_runs import tiny
 
-from morphogen.config.config_files import flatten_settings
-from morphogen.config.fields import to_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.log import loggers
 from morphogen.log.events import Envelope
 from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.log.log_file import LogFile
-from morphogen.log.loggers import LoggerPlace, ScalarSink
 from morphogen.log.record_files import encode_record, list_records, record_path
 from morphogen.log.run_directory import RunDirectory
 from morphogen.log.writer import LogWriter
@@ -157,7 +151,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(("message", "damage"), DAMAGES.items(), ids=DAMAGES)
 def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, message, damage):
-    spec, folder, own = begun(tmp_path, 2, loggers=("csv",))
+    spec, folder, own = begun(tmp_path, 2)
     own.emit([summary()])
     at = drained(own)
     own.emit([summary(1)])
@@ -239,36 +233,6 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(
     assert numbers(folder.events) == list(range(len(numbers(folder.events))))
 
 
-# --- loggers
-#
-# ----------------------------------------------------------------------------
-
-
-@given(before=st.integers(0, 3), after=st.integers(0, 3))
-def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(
-    tmp_path_factory, before, after
-):
-    path = tmp_path_factory.mktemp("run")
-    spec, folder, own = begun(path, before, loggers=("csv",))
-    position = drained(own, before)
-    for at in range(before, before + after):
-        own.emit(*about(at))
-    own.close()
-    found, _ = open_sinks(spec, folder, position)
-    again = dispatch(found, spec)
-    for at in range(before, 4):
-        again.emit(*about(at))
-    again.close()
-    steps = {}
-    for name in ("epoch", "round"):
-        with (path / f"metrics/csv/{name}.csv").open() as file:
-            steps[name] = [int(row["step"]) for row in csv.DictReader(file)]
-    assert steps["round"] == [1, 2, 3, 4]
-    assert steps["epoch"] == [
-        round * spec.episode_length + epoch for round in range(4) for epoch in range(2)
-    ]
-
-
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
 def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(
     tmp_path_factory, before, after
@@ -289,46 +253,3 @@ def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(
     }
     for at in range(before):
         assert record_path(path, at).read_bytes() == encode_record(about(at)[1])
-
-
-def test_a_service_continues_the_same_run(tmp_path, monkeypatch):
-    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"))
-    asked = []
-
-    def logger(**knobs):
-        asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
-        return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
-
-    package = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
-    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
-    for name in ("wandb", "mlflow"):
-        for round in range(2):
-            ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec()).write(
-                [summary(round)]
-            )
-    assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]
-
-
-def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypatch):
-    logged, config = [], dict(flatten_settings(to_settings(tiny())))
-
-    def note(settings):
-        logged.append(settings)
-
-    run = SimpleNamespace(
-        id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note)
-    )
-    logger = SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
-    package = SimpleNamespace(
-        WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note
-    )
-    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
-    for name in ("wandb", "mlflow"):
-        first = ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec(), config)
-        first.write([summary(0)])
-        first.write([summary(1)])
-        ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9, 2), TelemetrySpec(), config).write(
-            [summary(2)]
-        )
-    assert logged == [config, config]
-    assert (config["ppo.clip"], config["data.batch"], config["policy.floor.op"]) == (0.2, 8, 0.005)

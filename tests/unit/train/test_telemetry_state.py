@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.extras import needs_extra
 from support.faulty_sinks import Keep
 from support.made_up_checkpoints import made_up
 from support.profiles import one_in
@@ -144,6 +145,7 @@ def equal(one, other):
     return type(one) is type(other) and (one == other or one != one)
 
 
+@needs_extra("details")
 def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
     sink, reported = MemorySink(), list(beats(7))
     records: list[Any] = [beat[1] for beat in reported[:EPOCHS]]

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,26 +10,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.faulty_sinks import SAVED, summary
 from support.random_records import facts, live, round_record
 
-from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec, WandbSpec
+from morphogen.config.parts import LOGGERS
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
+from morphogen.extras.loggers.csv_tables import CsvTables
+from morphogen.extras.loggers.scalars import ScalarRow, event_row
+from morphogen.extras.loggers.wandb_spec import WandbSpec
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.epoch import EpochCompleted
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.log.kinds.round import AnomalyDetected
-from morphogen.log.loggers import (
-    LOGGER_PACKAGES,
-    CsvTables,
-    LoggerPlace,
-    ScalarRow,
-    ScalarSink,
-    check_loggers,
-    event_row,
-)
+from morphogen.log.writer import LoggerPlace
 
+CALM = {"detectors": np.zeros((1, 3, 2), dtype=bool), "rolled_back": np.zeros(1, dtype=bool)}
+RECORDS = [record | CALM for record in live(1, 1, 2)[1]]
+SERVICES = ("tensorboard", "wandb", "mlflow")
 ROWS = (
     "train_loss",
     "train_acc",
@@ -88,13 +91,24 @@ def test_events_about_the_run_have_no_numbers():
     assert named(Envelope(SAVED)) == {}
 
 
+def tables(folder, epochs, rounds=0):
+    return CsvTables(LoggerPlace(folder, folder, epochs, rounds), TelemetrySpec())
+
+
+def opened(folder):
+    """Tables whose resumed rows are kept."""
+    own = tables(folder, 1, 9)
+    own.write([])
+    return own
+
+
 def read_table(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
-    sink = ScalarSink("csv", LoggerPlace(tmp_path / "metrics", tmp_path, 24), TelemetrySpec())
+    sink = tables(tmp_path / "metrics", 24)
     anomaly = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
     sink.write(
         [summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), Envelope(SAVED)]
@@ -115,41 +129,40 @@ def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
 
 
 def test_a_number_that_is_not_measured_is_an_empty_cell_of_its_column(tmp_path):
-    tables = CsvTables(tmp_path, rounds=0, epochs=1)
-    tables.write(ScalarRow("ppo", 1, {"kl": None, "loss": 2.0}))
-    tables.write(ScalarRow("ppo", 2, {"loss": 4.0, "kl": 0.5}))
-    tables.close()
-    assert (tmp_path / "ppo.csv").read_text() == "step,kl,loss\n1,,2.0\n2,0.5,4.0\n"
+    own = opened(tmp_path)
+    own.write_row(ScalarRow("ppo", 1, {"kl": None, "loss": 2.0}))
+    own.write_row(ScalarRow("ppo", 2, {"loss": 4.0, "kl": 0.5}))
+    own.close()
+    assert (tmp_path / "csv/ppo.csv").read_text() == "step,kl,loss\n1,,2.0\n2,0.5,4.0\n"
 
 
 def test_a_table_continues_under_its_header_and_refuses_a_number_without_a_column(tmp_path):
     for step, values in enumerate(({"a": 1.0, "b": 2.0}, {"b": 4.0, "a": 3.0})):
-        tables = CsvTables(tmp_path, rounds=step, epochs=1)
-        tables.write(ScalarRow("t", step, values))
-        tables.close()
-    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
-    tables = CsvTables(tmp_path, rounds=2, epochs=1)
+        own = opened(tmp_path)
+        own.write_row(ScalarRow("t", step, values))
+        own.close()
+    assert (tmp_path / "csv/t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+    own = opened(tmp_path)
     with pytest.raises(ValueError, match=r"t\.csv: expected columns step, a, b, got c as well"):
-        tables.write(ScalarRow("t", 2, {"a": 1.0, "c": 1.0}))
-    tables.close()
-    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+        own.write_row(ScalarRow("t", 2, {"a": 1.0, "c": 1.0}))
+    own.close()
+    assert (tmp_path / "csv/t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
 
 
 @pytest.mark.parametrize("torn", ["", "4,7", "5"])
 def test_rows_of_rounds_that_are_computed_again_are_cut(tmp_path, torn):
-    (tmp_path / "round.csv").write_text("step,a\n1,5\n2,6\n3,7\n" + torn)
-    (tmp_path / "epoch.csv").write_text(
-        "step,a\n" + "".join(f"{step},1\n" for step in range(9)) + torn
-    )
-    CsvTables(tmp_path, rounds=2, epochs=3).close()
-    assert (tmp_path / "round.csv").read_text() == "step,a\n1,5\n2,6\n"
-    assert (tmp_path / "epoch.csv").read_text() == "step,a\n" + "".join(
-        f"{step},1\n" for step in range(6)
-    )
+    folder = tmp_path / "csv"
+    folder.mkdir()
+    (folder / "round.csv").write_text("step,a\n1,5\n2,6\n3,7\n" + torn)
+    epochs = "".join(f"{step},1\n" for step in range(9))
+    (folder / "epoch.csv").write_text("step,a\n" + epochs + torn)
+    tables(tmp_path, 3, 2).write([])
+    assert (folder / "round.csv").read_text() == "step,a\n1,5\n2,6\n"
+    assert (folder / "epoch.csv").read_text() == "step,a\n" + epochs[: 4 * 6]
 
 
 def test_the_means_of_epochs_come_from_the_record(tmp_path):
-    sink = ScalarSink("csv", LoggerPlace(tmp_path, tmp_path, 4), TelemetrySpec())
+    sink = tables(tmp_path, 4)
     record = round_record(live(1, 3, 4)[1], facts(3, 4), round=2)
     sink.write_record(record)
     sink.close()
@@ -158,13 +171,66 @@ def test_the_means_of_epochs_come_from_the_record(tmp_path):
     assert float(rows[1]["val_acc"]) == pytest.approx(record.columns["val_acc"][1].mean(), rel=1e-5)
 
 
-def test_a_resumed_run_continues_the_run_of_its_service(tmp_path, monkeypatch):
-    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
-    assert (asked["id"], (tmp_path / "wandb.id").read_text()) == (None, "a1")
-    assert asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)["id"] == "a1"
+def write_round(own, at):
+    own.write_record(round_record(RECORDS, facts(1, 2), round=at))
+    own.write([summary(at)])
 
 
-@pytest.mark.parametrize("name", LOGGER_PACKAGES)
+@given(before=st.integers(0, 3), after=st.integers(0, 3))
+def test_rows_of_a_resumed_run_continue_without_a_gap_and_none_is_there_twice(
+    tmp_path_factory, before, after
+):
+    folder = tmp_path_factory.mktemp("run")
+    for begin, end in ((0, before + after), (before, 4)):
+        own = tables(folder, 2, begin)
+        for at in range(begin, end):
+            write_round(own, at)
+        own.close()
+    steps = {
+        name: [int(row["step"]) for row in read_table(folder / f"csv/{name}.csv")]
+        for name in ("round", "epoch")
+    }
+    assert steps == {"round": [1, 2, 3, 4], "epoch": [*range(8)]}
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """A package with loggers of services; its lists hold their ids and the settings they got."""
+    asked, logged = [], []
+    run = SimpleNamespace(
+        id="3x7",
+        info=SimpleNamespace(run_id="5y9"),
+        config=SimpleNamespace(update=logged.append),
+    )
+
+    def logger(**knobs):
+        asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
+        return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
+
+    package = SimpleNamespace(
+        WandbLogger=logger,
+        MLFlowLogger=logger,
+        log_params=logged.append,
+        asked=asked,
+        logged=logged,
+    )
+    monkeypatch.setattr(importlib, "import_module", lambda name: package)
+    return package
+
+
+@pytest.mark.parametrize(("name", "known"), [("wandb", ("3x7", None)), ("mlflow", (None, "5y9"))])
+def test_a_service_continues_its_run_and_gets_the_settings_once(service, tmp_path, name, known):
+    config = {"ppo.clip": 0.2, "data.batch": 8}
+    for at in range(2):
+        place = LoggerPlace(tmp_path, tmp_path, 9, at, config)
+        sink = LOGGERS[name](place, TelemetrySpec())
+        sink.write([summary(at)])
+        sink.write([summary(at)])
+    assert service.asked == [(None, None), known]
+    assert service.logged == [config]
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(
     monkeypatch, name
 ):
@@ -172,28 +238,30 @@ def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings
     with pytest.raises(
         ConfigError, match=rf'expected .* \(pip install "morphogen\[{name}\]"\) for {name}'
     ):
-        check_loggers(("csv", name))
-    check_loggers(("csv",))
+        LOGGERS[name].check()
+    LOGGERS["csv"].check()
 
 
-@pytest.mark.parametrize("name", LOGGER_PACKAGES)
+@pytest.mark.parametrize("name", SERVICES)
 def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
-    pytest.importorskip(LOGGER_PACKAGES[name])
-    code = (
-        "import sys\nfrom pathlib import Path\nsys.path.insert(0, "
-        f"{str(Path(__file__).parents[2])!r})\nfrom support.faulty_sinks import summary\nfrom "
-        "morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\nfrom "
-        "morphogen.log.loggers import LoggerPlace, ScalarSink\nspec, run = "
-        "TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\nsink = "
-        f"ScalarSink({name!r}, LoggerPlace(run / 'metrics', run, 8), spec, {{'rounds': "
-        f"2}})\nsink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
-    )
+    pytest.importorskip(name)
+    code = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from support.faulty_sinks import summary
+from morphogen.config.parts import LOGGERS
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.log.writer import LoggerPlace
+run = Path(sys.argv[1])
+place = LoggerPlace(run / "metrics", run, 8, config={{"rounds": 2}})
+sink = LOGGERS[{name!r}](place, TelemetrySpec(wandb={{"mode": "offline"}}))
+sink.write([summary(0), summary(1)])
+sink.flush()
+sink.close()
+"""
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
     assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
-
-
-def test_every_logger_of_the_config_is_known():
-    assert set(LOGGERS) == {"csv", *LOGGER_PACKAGES}
 
 
 def asked_of(monkeypatch, name, spec, folder):
@@ -207,7 +275,7 @@ def asked_of(monkeypatch, name, spec, folder):
 
     loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
     monkeypatch.setattr(importlib, "import_module", lambda name: loggers)
-    ScalarSink(name, LoggerPlace(folder, folder, 8), spec).write([summary(0)])
+    LOGGERS[name](LoggerPlace(folder, folder, 8), spec).write([summary(0)])
     return asked
 
 

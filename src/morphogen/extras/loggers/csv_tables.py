@@ -1,0 +1,85 @@
+"""The logger `csv`: a folder of CSV files, one per table, a header, then a row per step."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from morphogen.config import files
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.extras.loggers.scalars import ScalarRow, ScalarSink
+from morphogen.log.events import Envelope
+from morphogen.log.writer import LoggerPlace
+
+
+class CsvTables(ScalarSink):
+    """Tables that continue after the complete rounds of a run; rows of later steps are cut."""
+
+    NAME = "csv"
+    local = True
+
+    def __init__(self, place: LoggerPlace, spec: TelemetrySpec) -> None:
+        super().__init__(place, spec)
+        self._folder = place.folder / self.NAME
+        self._files: dict[str, TextIO] = {}  # by table, opened with its first row
+        self._columns: dict[str, tuple[str, ...]] = {}
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Log the numbers of events; before the first row, cut the tables of a resumed run."""
+        if not self._files:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._folder.glob("*.csv"):
+                self._cut(path)
+        super().write(events)
+
+    def _cut(self, path: Path) -> None:
+        """Remove the rows of rounds that the run computes again, and a row that is not complete."""
+        rounds = self._place.rounds
+        last = rounds if path.stem != "epoch" else rounds * self._place.epochs - 1
+        with files.open_regular(path) as file:
+            header, *rows = file.read().decode("utf-8").splitlines(keepends=True) or [""]
+        kept = [row for row in rows if row.endswith("\n") and int(row.partition(",")[0]) <= last]
+        if len(kept) < len(rows):
+            path.write_text("".join((header, *kept)), "utf-8")
+
+    def write_row(self, row: ScalarRow) -> None:
+        """Append a row; a cell is empty where nothing was measured.
+
+        Raises: ValueError for a number that the header of the table has no column for.
+        """
+        values = {"step": row.step, **row.values}
+        if row.table not in self._files:
+            self._open(row.table, tuple(values))
+        columns = self._columns[row.table]
+        extra = [
+            name for name, value in values.items() if value is not None and name not in columns
+        ]
+        if extra:
+            raise ValueError(
+                f"{row.table}.csv: expected columns {', '.join(columns)}, got "
+                f"{', '.join(extra)} as well"
+            )
+        csv.writer(self._files[row.table], lineterminator="\n").writerow(
+            [values.get(name) for name in columns]
+        )
+
+    def flush(self) -> None:
+        """Write out all rows."""
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+
+    def _open(self, table: str, columns: tuple[str, ...]) -> None:
+        """Open the file of a table; its own header stands, a new file gets these columns."""
+        file = (self._folder / f"{table}.csv").open("a+", newline="", encoding="utf-8")
+        file.seek(0)
+        header = next(csv.reader(file), None)
+        if header is None:
+            csv.writer(file, lineterminator="\n").writerow(columns)
+        file.seek(0, 2)
+        self._files[table] = file
+        self._columns[table] = tuple(header or columns)

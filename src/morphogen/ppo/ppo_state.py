@@ -86,7 +86,8 @@ def rescale_rewards(
         mean = total[name] / number.clamp_min(1)
         return torch.where(counted, SCALE_DECAY * before + (1 - SCALE_DECAY) * mean, before)
 
-    learned = state.replace(
+    updatable: Any = state
+    learned = updatable.replace(
         first=decay("first"),
         second=decay("second"),
         rounds=state.rounds + counted.to(torch.int64),

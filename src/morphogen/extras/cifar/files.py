@@ -11,10 +11,11 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from morphogen.config.files import MIB, error_line, open_regular, read_bytes
 from morphogen.data.conversion import convert_labels
@@ -85,7 +86,7 @@ def read_cifar(folder: Path) -> Splits:
     }
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredInputs(
-        tuple(samples[name].inputs for name in TRAIN),
+        tuple(cast(Tensor, samples[name].inputs) for name in TRAIN),
         torch.arange(len(labels), device="cpu"),
     )
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)

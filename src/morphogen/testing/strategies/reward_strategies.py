@@ -54,7 +54,7 @@ def _slot_fields(draw: st.DrawFn, stages: Sequence[Stage], op: Op) -> Row:
 @st.composite
 def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
-    row = draw(st.fixed_dictionaries(_ENV_FIELDS))
+    row: dict[str, Any] = draw(st.fixed_dictionaries(_ENV_FIELDS))
     op = Op(row["op"])
     acts = row["op_executed"] and op is not Op.WAIT
     place = draw(st.integers(0, count - 1)) if acts else -1
@@ -122,7 +122,8 @@ def reward_inputs(
     leaves: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     return make_reward_inputs(
         len(rows),
-        slots=make_slot_inputs(len(rows), slots, **parts),
+        dtype=torch.float64,
+        slots=make_slot_inputs(len(rows), slots, dtype=torch.float64, **parts),
         interaction=draw(_interactions(leaves["clean_valid"], slots)),
         horizon=draw(st.booleans()) if horizon is None else horizon,
         epoch=epoch,

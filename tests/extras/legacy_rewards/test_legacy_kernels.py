@@ -1,6 +1,5 @@
 """Legacy kernels: payments, irrelevant inputs, balances and drips."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -125,17 +124,6 @@ def test_a_seed_that_hurts_pays_its_contribution(name, found, q, data):
     assert attribution(name, row, spec) == pytest.approx(weight * q - owed, abs=1e-12)
 
 
-@given(
-    found=fields_of_a_row(stage=int(Stage.BLENDING)),
-    q=st.floats(0.0, 30.0),
-    gained=st.floats(-20.0, 0.0),
-)
-def test_without_progress_a_contribution_earns_nothing_but_its_ratio_penalty(found, q, gained):
-    known = {"contribution": q, "progress": gained, "uncommitted": found["uncommitted"] or 0.0}
-    paid = pay("shaped", rows_of(**{**found, **known, "op": int(Op.WAIT)}))
-    assert paid.components["attribution"].item() == paid.diagnostics["ratio_penalty"].item()
-
-
 @credits
 @given(
     found=fields_of_a_row(stage=int(Stage.FOSSILIZED)),
@@ -233,36 +221,6 @@ def test_the_terminal_part_is_paid_at_the_horizon_only(name, found, accuracy):
         assert pay(name, after, LegacyRewardSpec(use_terminal=False)).components["terminal"] == 0
 
 
-@pytest.mark.slow
-@given(found=fields_of_a_row())
-def test_an_intervention_costs_and_waiting_is_free(found):
-    by_op = {op: rows_of(**{**found, "op": int(op)}) for op in Op}
-    fees = {
-        op: pay("simplified", row).components["intervention"].item() for op, row in by_op.items()
-    }
-    assert fees == {op: 0.0 if op is Op.WAIT else -0.01 for op in Op}
-    for name in ("shaped", "escrow"):
-        shaping = {op: pay(name, row).components["op_shaping"].item() for op, row in by_op.items()}
-        assert shaping[Op.WAIT] == 0
-        assert shaping[Op.SET_ALPHA_TARGET] < 0
-        assert shaping[Op.ADVANCE] <= 0
-
-
-@every_kernel
-@given(row=rows())
-def test_costs_are_never_positive(name, row):
-    costs = (
-        "rent",
-        "alpha_shock",
-        "occupancy_rent",
-        "fossil_rent",
-        "blending_warning",
-        "holding_warning",
-    )
-    paid = pay(name, row).components
-    assert all(paid[cost] <= 0 for cost in costs if cost in paid)
-
-
 @every_kernel
 @given(found=fields_of_a_row(stage=int(Stage.DORMANT)))
 def test_an_empty_slot_has_no_stage_shaping_and_pbrs_can_be_switched_off(name, found):
@@ -303,31 +261,7 @@ def test_a_fossil_and_an_unmeasured_seed_keep_their_balance(found, op):
         )
 
 
-@given(found=fields_of_a_row(stage=int(Stage.HOLDING)), q=st.floats(0.0, 30.0), gained=points)
-def test_without_a_clip_the_balance_reaches_its_target_at_once(found, q, gained):
-    known = {
-        "contribution": q,
-        "progress": gained,
-        "uncommitted": found["uncommitted"] or 0.0,
-        "op": int(Op.WAIT),
-    }
-    ledger = pay("escrow", rows_of(**{**found, **known}), LegacyRewardSpec(escrow_clip=0.0)).ledger
-    assert ledger["escrow_balance"].item() == pytest.approx(
-        ledger["escrow_target"].item(), abs=1e-12
-    )
-    assert 0 <= ledger["escrow_target"].item() <= max(q, math.sqrt(max(gained, 0.0) * q)) + 1e-12
-
-
 # drip
-
-
-@given(found=fields_of_a_row())
-def test_a_drip_is_paid_for_a_measured_contribution_with_its_sign(found):
-    paid = pay("basic", rows_of(**found)).components["drip"].item()
-    assert -0.05 <= paid <= 0.1
-    q = found["contribution"]
-    assert paid * (q or 0.0) >= 0
-    assert (paid != 0) == (bool(q) and found["drip_scale"] > 0)
 
 
 @given(found=fields_of_a_row(), fraction=st.floats(0.01, 1.0))

@@ -49,21 +49,6 @@ def test_a_mean_needs_both_and_does_not_care_about_their_order(a, b, how):
     assert torch.equal(got, parts.combine(real(b), real(a), how=how))
 
 
-@given(epoch=st.integers(0, 60), warmup=st.integers(0, 30), floor=st.floats(0.0, 1.0))
-def test_the_timing_discount_lies_between_its_floor_and_one_and_never_falls(epoch, warmup, floor):
-    spec = LegacyRewardSpec(warmup_epochs=warmup, warmup_floor=floor)
-    now, later = parts.timing_discount(real(epoch, epoch + 1), spec=spec)
-    assert floor - 1e-12 <= now <= later <= 1 + 1e-12
-    assert epoch < warmup or now == pytest.approx(1.0)
-
-
-@given(x=points)
-def test_synergy_is_a_bonus_of_at_most_a_tenth_and_grows_with_the_interactions(x):
-    less, more = parts.synergy(real(x, x + 0.5)).tolist()
-    assert 0 <= less <= more <= 0.1
-    assert (less > 0) == (x > 0)
-
-
 # stages
 
 
@@ -106,27 +91,7 @@ def test_the_shock_of_a_ramp_falls_with_its_number_of_steps(steps, params):
     assert shock(steps) == pytest.approx(params / 5000 / steps)
 
 
-@given(alpha=st.floats(0.01, 1.0), params=st.integers(1, 10_000))
-def test_a_removal_is_charged_once_and_a_first_activation_never(alpha, params):
-    born = grow([Stage.BLENDING], [alpha], [params])
-    gone = grow([Stage.PRUNED], [alpha], [params], born)
-    after = grow([Stage.DORMANT], [0.0], [0], gone)
-    assert born.alpha_delta_sq_sum == 0
-    assert gone.alpha_delta_sq_sum.item() == pytest.approx(alpha**2 * params / 5000)
-    assert after.alpha_delta_sq_sum == 0
-    assert born.effective_seed_params > 0
-    assert gone.effective_seed_params == 0
-
-
 @given(used=st.floats(0.0, 1e7), more=st.floats(1.0, 1e6), host=st.integers(1, 10**6))
 def test_rent_is_a_cost_that_never_falls_with_growth_and_has_a_cap(used, more, host):
     paid = parts.log_rent(real(used, used + more), torch.tensor([host, host]), spec=SPEC)
     assert 0 >= paid[0] >= paid[1] >= -1.5
-
-
-@given(change=st.floats(0.0, 1e4))
-def test_a_shock_is_a_capped_fine_that_anti_gaming_switches_off(change):
-    fine = parts.alpha_shock(real(change), spec=SPEC)
-    assert -1 <= fine <= 0
-    assert fine == pytest.approx(max(-1.0, -0.1958 * change))
-    assert parts.alpha_shock(real(change), spec=LegacyRewardSpec(use_anti_gaming=False)) == 0

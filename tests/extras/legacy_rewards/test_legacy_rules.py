@@ -104,25 +104,6 @@ def test_what_is_not_valid_is_not_read(name, steps, wrong):
 
 @every_rule
 @fewer
-@given(step=lives(steps=1, start=GROWN), wrong=st.sampled_from((math.nan, math.inf)))
-def test_accuracies_that_were_not_measured_are_not_read(name, step, wrong):
-    fields = ("val_acc", "stable_val_acc", "uncommitted_improvement")
-    quiet = step[0].slots.replace(
-        contribution_valid=torch.zeros_like(step[0].slots.contribution_valid)
-    )
-    unknown = step[0].replace(slots=quiet, uncommitted_valid=torch.zeros_like(step[0].horizon))
-    spoiled = unknown.replace(
-        **{field: torch.full_like(getattr(unknown, field), wrong) for field in fields}
-    )
-    own = rule(name)
-    got, want = (own(row, own.init(1, 3)) for row in (spoiled, unknown))
-    assert got[0].isfinite().all()
-    assert torch.equal(got[0], want[0])
-    assert all(leaf.isfinite().all() for leaf in got[2].values())
-
-
-@every_rule
-@fewer
 @given(steps=lives(start=GROWN), data=st.data())
 def test_difference_09_what_a_slot_did_not_execute_is_paid_like_wait(name, steps, data):
     asked = [row.replace(op=torch.full_like(row.op, data.draw(st.integers(0, 5)))) for row in steps]
@@ -443,20 +424,6 @@ def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(
         Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True
     )
     assert hindsight_payment(many, six) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("name", ["shaped", "escrow"])
-@fewer
-@given(steps=lives(steps=5, start=[Stage.HOLDING, Stage.BLENDING], rollbacks=True))
-def test_hindsight_is_paid_in_the_step_that_keeps_a_seed_that_helps_and_only_there(name, steps):
-    own = rule(name)
-    ledger = own.init(1, 3)
-    for row in steps:
-        slots, helped = row.slots, ledger["scaffold"].sum(1) > 0
-        good = (slots.op == Op.FOSSILIZE) & slots.contribution_valid & (slots.contribution > 0)
-        _, parts, ledger = own(row, ledger)
-        assert 0 <= parts["hindsight"] <= 0.2
-        assert (parts["hindsight"] > 0) == ((good & helped).any() & ~row.rolled_back)
 
 
 @fewer

@@ -214,21 +214,6 @@ CANDIDATES = [
 
 
 @pytest.mark.slow
-def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
-    setup = priced(1e4)
-    found = play_hindsight_oracle(
-        context_of(setup),
-        [build_schedule(candidate, setup.spec) for candidate in CANDIDATES],
-        episodes=5,
-    )
-    assert (found.pick == 0).all()
-    assert (found.traces.fossil_blueprint == -1).all()
-    assert found.traces.network_value.shape == (8, 5)
-    bare = grown(setup, ())
-    assert (found.traces.network_value[:, :3] == bare.network_value).all()
-
-
-@pytest.mark.slow
 def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_is_tried_twice():
     setup = priced(0.0)
     idle, *rest = [build_schedule(candidate, setup.spec) for candidate in [(), *CANDIDATES]]

@@ -181,23 +181,6 @@ def test_no_gradient_passes_through_the_inputs_of_seeds_of_a_host_that_isolates_
     assert torch.equal(same, state.slots.stage[:, 0] == TRAINING)
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_difference_05_a_broken_seed_is_invisible_to_its_host_in_training(poison):
-    state = grown(double=False)
-    broken = state.slots.stage[:, 0] == TRAINING
-    rows = torch.where(broken.unsqueeze(-1), poison, state.seeds[SLOT, "params"])
-    x, out_grad = features(len(rows)), features(len(rows), seed=1)
-
-    def loss(x):
-        y = grown_logits(x, state, NET, {SLOT: rows})
-        return (y * out_grad).sum(), y
-
-    grad, y = torch.func.grad(loss, has_aux=True)(x)
-    assert torch.equal(y[broken], x[broken])
-    assert torch.equal(grad[broken], out_grad[broken])
-    assert torch.isfinite(y).all()
-
-
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("length", [1, 5, 64, 130])
 def test_flexible_attention_is_attention(length):

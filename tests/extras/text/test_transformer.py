@@ -144,17 +144,6 @@ def attention_behind_the_first_layer(state, net):
     )
 
 
-def test_a_reach_over_all_tokens_restricts_nothing():
-    net = small_states.token_net(small_states.token_host(reach=LENGTH - 1))
-    state = small_states.nudge(small_states.all_kinds(net), net)
-    state = state.replace(
-        instance=state.instance.replace(reach=torch.full_like(state.instance.reach, LENGTH - 1))
-    )
-    ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH)
-    with torch.no_grad():
-        assert torch.equal(grown_logits(ids, state, net), grown_logits(ids, state, NET))
-
-
 def one_slot(stage: Stage, mode: AlphaMode, *, s: int = 2):
     """Every blueprint under every algorithm in the last slot, at alpha 1/2, away from birth."""
     kinds = torch.cartesian_prod(

@@ -1,7 +1,7 @@
 """Mutation check: do the tests notice a bug?  Small hand-made bugs, one at a time, in a copy of the
 project.
 
-    python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S]
+    python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--timeout S]
 
 The bugs stand in `tests/meta/mutants/*.toml`: a sentence that says what is wrong, the file under
 the package, the text before and after, and the test files (or `file::test`) that should notice.
@@ -40,7 +40,7 @@ PYTEST = (
     "-rfE",
     "--hypothesis-profile=unshrunk",
 )
-WHOLE_SUITE = 3600.0  # seconds
+ALL_TESTS = 3600.0  # seconds
 LEFT_BEHIND = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "runs")
 NOTICED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+?\.py::\w+(?:\[\S+)?)", re.MULTILINE)
 # Every run of tests is a fresh fork of a process that has imported what takes longest: a third of
@@ -133,8 +133,8 @@ class Workspace:
             return None, ""
         return child.exitcode, (self.root / "output").read_text()
 
-    def judge(self, mutant: Mutant, *, timeout: float, whole: bool) -> Result:
-        """Try one mutant on its own test files and, if wanted and needed, on the whole suite."""
+    def judge(self, mutant: Mutant, timeout: float) -> Result:
+        """Try one mutant on its own test files."""
         path, started = self.package / mutant.file, time.perf_counter()
         kept = path.with_name(path.name + ".orig")
         shutil.copy2(path, kept)  # with its time, so that its byte code stays valid
@@ -142,8 +142,6 @@ class Workspace:
         later = kept.stat().st_mtime + 10.0  # byte code is judged by size and whole seconds
         os.utime(path, (later, later))
         fate, by = _fate(*self.pytest(mutant.tests, timeout))
-        if fate is Fate.SURVIVED and whole:
-            fate, by = _fate(*self.pytest(("",), WHOLE_SUITE))
         kept.replace(path)
         return Result(mutant.name, mutant.file, fate, by, round(time.perf_counter() - started, 1))
 
@@ -175,12 +173,12 @@ def _fate(code: int | None, output: str) -> tuple[Fate, str]:
 def unfit(workspace: Workspace, mutants: Sequence[Mutant]) -> str:
     """Why nothing can be judged: the tests fail without any mutant.  Empty: all is well."""
     files = tuple(dict.fromkeys(name for mutant in mutants for name in mutant.tests))
-    code, output = workspace.pytest(files, WHOLE_SUITE, cached=True)
+    code, output = workspace.pytest(files, ALL_TESTS, cached=True)
     return "" if code == 0 else f"the tests fail without a mutant:\n{output}"
 
 
 def judged(
-    mutants: Sequence[Mutant], spaces: Sequence[Workspace], *, timeout: float, whole: bool
+    mutants: Sequence[Mutant], spaces: Sequence[Workspace], timeout: float
 ) -> Iterator[Result]:
     """All results, as they come in; every workspace works on one mutant at a time."""
     free: SimpleQueue[Workspace] = SimpleQueue()
@@ -190,7 +188,7 @@ def judged(
     def one(mutant: Mutant) -> Result:
         space = free.get()
         try:
-            return space.judge(mutant, timeout=timeout, whole=whole)
+            return space.judge(mutant, timeout)
         finally:
             free.put(space)
 
@@ -214,9 +212,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="mutants at a time, each in its own copy"
-    )
-    parser.add_argument(
-        "--whole", action="store_true", help="try the whole suite on what its own tests let through"
     )
     parser.add_argument(
         "--timeout", type=float, default=300.0, metavar="S", help="seconds for one mutant"
@@ -246,7 +241,7 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
             *(Workspace(first.root, Path(folder) / str(i)) for i in range(1, given.jobs)),
         ]
         results = []
-        for result in judged(mutants, spaces, timeout=given.timeout, whole=given.whole):
+        for result in judged(mutants, spaces, given.timeout):
             results.append(result)
             print(f"[{len(results):3}/{len(mutants)}] {result.line()}", flush=True)
     seconds = round(time.perf_counter() - started, 1)

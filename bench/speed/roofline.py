@@ -36,7 +36,7 @@ from bench.harness.timing import (
 from bench.speed.minibatch import fastest_layout
 
 MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
-import_module("morphogen.kernels.attention")  # registers its operators
+import_module("morphogen.extras.text.attention")  # registers its operators
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
 _FORWARD_OPS, _BACKWARD_OPS = (
     (_ATEN.convolution, _OURS.conv),

@@ -8,12 +8,11 @@ import pytest
 from tools.without_extra import BUILDS_ON
 
 SRC = Path(__file__).parents[2] / "src" / "morphogen"
-SEQUENCES = (  # a host may take sequences of integers; the operator of attention is a kernel
+SEQUENCES = (  # a host may take sequences of integers
     "config/groups.py",
     "config/host.py",
     "config/spec.py",
     "env/part_check.py",
-    "kernels/attention.py",
     "hosts/forward_pass.py",
     "hosts/seed_module.py",
 )

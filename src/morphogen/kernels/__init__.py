@@ -15,7 +15,7 @@ installs without kernels, and plain torch computes everything.
   read
 - `take`: copies that change rows or the order of axes
 - `sums`: sums in an order that no other network changes, and functions with such a gradient
-- `linear`, `standardise`, `attention`: layers
+- `linear`: layers of stacked networks; an extra has others, whose C is here too
 - `elementwise`: activations in which no element depends on the number of the others
 - `lstm`: the memory of the policy over a rollout, with its gradient by hand
 - `split`: views of one buffer; `philox`: counter-based random words, the base of `state.rng`
@@ -45,8 +45,6 @@ __all__ = [
 ]
 
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
-_TOKENS = 128  # of a sample, for the kernel of attention
-_HEAD_SIZE = 32
 _CHUNK = 1 << 14  # floats of a piece, as in blend.c
 _SIDE = 4  # pixels that the kernel of convolutions computes together, in either direction
 _SHARED_WIDTHS = (4, 8)  # output channels that share a vector of that kernel
@@ -103,17 +101,14 @@ def _can_convolve(x: Tensor) -> bool:
     return CAN_CONVOLVE and x.shape[1] % _SIDE == x.shape[2] % _SIDE == 0
 
 
-def _can_attend(qkv: Tensor) -> bool:
-    return qkv.shape[1] <= _TOKENS and qkv.shape[-1] <= _HEAD_SIZE
-
-
 def _can_blend_and_pool(features: Tensor) -> bool:
     _, height, width, rows, channels = features.shape
     return height % 2 == width % 2 == 0 and 4 * rows * channels <= _CHUNK
 
 
-LIMITS: dict[str, Callable[[Tensor], bool]] = {  # shapes of the first argument that a kernel serves
-    "attention": _can_attend,
+LIMITS: dict[
+    str, Callable[[Tensor], bool]
+] = {  # shapes of the first argument that a kernel serves; an extra adds its own
     "blend_and_pool": _can_blend_and_pool,
     "conv": _can_convolve,
 }

@@ -9,11 +9,11 @@ from support.stacked_rows import STACK, check_rows
 
 from morphogen import kernels
 from morphogen.extras.text import seeds
+from morphogen.extras.text.attention import causal_attention
+from morphogen.extras.text.standardise import normed_linear, standardise
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.seed_module import seed_layout
-from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.elementwise import gelu
-from morphogen.kernels.standardise import normed_linear, standardise
 
 pytestmark = pytest.mark.skipif(
     not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack"

@@ -9,16 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.plain_torch import agree, leaf, results
 from support.small_states import noise, normal
 
 from morphogen import kernels
 from morphogen.kernels import Form, form_of, native
-from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
-from morphogen.kernels.standardise import standardise
 from morphogen.kernels.take import take_row_blocks, take_rows
 
 pytestmark = pytest.mark.skipif(
@@ -33,31 +32,6 @@ SHAPES = st.tuples(
 )
 FLOORS = st.sampled_from([0.0, -0.5, float("-inf")])
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
-
-
-def results(function, *args):
-    """Value of a function of tensors or None, and the gradients of all arguments that need one."""
-    out = function(*args)
-    leaves = [arg for arg in args if arg is not None and arg.requires_grad]
-    weights = normal(*out.shape, seed=99).to(out.dtype)
-    return out, *torch.autograd.grad(out, leaves, weights)
-
-
-def leaf(*shape, seed=0):
-    return normal(*shape, seed=seed).requires_grad_()
-
-
-def doubled(arg):
-    """Return the argument in float64, for which there are no kernels."""
-    return None if arg is None else arg.detach().double().requires_grad_(arg.requires_grad)
-
-
-def agree(function, *args):
-    """Compare values and gradients with plain torch, which computes in float64."""
-    for ours, plain in zip(
-        results(function, *args), results(function, *map(doubled, args)), strict=True
-    ):
-        torch.testing.assert_close(ours.double(), plain, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def normalised(groups, floor):
@@ -245,39 +219,6 @@ def test_a_missing_extension_loads_as_none(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     assert native._load_extension() is None
-
-
-@given(
-    st.lists(st.integers(0, 130), max_size=3),
-    st.sampled_from([1, 2, 15, 16, 17, 64, 128]),
-    st.integers(1, 3),
-    st.integers(1, 32),
-)
-def test_attention_equals_plain_torch(reach, length, heads, size):
-    """Of two samples in each of some networks with a reach, or of two without."""
-    limits = torch.tensor(reach) if reach else None
-    qkv = leaf(max(1, len(reach)), 2, length, 3 * heads * size)
-    agree(lambda x: causal_attention(x, heads, reach=limits), qkv)
-
-
-def test_a_broken_token_is_seen_by_none_before_it():
-    qkv = normal(1, 1, 20, 24)
-    qkv[:, :, 17:] = float("nan")
-    out = causal_attention(qkv, 2)
-    assert torch.isfinite(out[:, :, :17]).all()
-    assert torch.isnan(out[:, :, 17:]).all()
-
-
-@given(st.integers(1, 40), st.integers(1, 70))
-def test_rows_are_standardised_as_by_plain_torch(rows, size):
-    agree(standardise, (3 * normal(rows, 2, size) + 1).requires_grad_())
-
-
-def test_a_broken_row_breaks_no_other():
-    x = normal(4, 24)
-    x[1, 3] = float("nan")
-    both = torch.stack(results(standardise, x.requires_grad_()))
-    assert torch.isfinite(both).all(-1).all(0).tolist() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(("name", "args", "message"), [

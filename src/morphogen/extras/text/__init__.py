@@ -15,7 +15,7 @@ For readers who train hosts on texts, and for authors of hosts that read sequenc
 The extra plugs in at the entry points `morphogen.tasks`, `morphogen.datasets`,
 `morphogen.blueprints`. The core knows that a host may take numbers from a vocabulary
 (`Host.vocabulary`, the setting `host.vocabulary`), and that its features may be causal
-(`Host.causal`). The operator of attention is in `kernels.attention`, and the codes of the
+(`Host.causal`). The operator of attention is in `attention`, and the codes of the
 blueprints are in `vocab.blueprint`, because checkpoints hold them.
 
 `host` and `tasks` load no torch; the other modules do.

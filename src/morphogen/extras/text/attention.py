@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.compat import apply_function
-from morphogen.kernels import Form, form_of
+from morphogen.kernels import LIMITS, Form, form_of
 from morphogen.kernels.native import (
     Function,
     call_kernel,
@@ -18,6 +18,8 @@ from morphogen.kernels.native import (
 )
 
 _FEW_TOKENS = 48  # in which plain products are faster than the fused operator
+_TOKENS = 128  # of a sample, for the kernel
+_HEAD_SIZE = 32
 
 
 def causal_attention(
@@ -93,6 +95,13 @@ class _Attention(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return _attention_backward(grads[0], *ctx.saved_tensors), None
+
+
+def _can_attend(qkv: Tensor) -> bool:
+    return qkv.shape[1] <= _TOKENS and qkv.shape[-1] <= _HEAD_SIZE
+
+
+LIMITS["attention"] = _can_attend
 
 
 def _kernel(results: tuple[Tensor, Tensor], qkv: Tensor, reach: Tensor | None) -> None:

@@ -1,0 +1,29 @@
+"""Values and gradients of kernels, compared with plain torch in float64."""
+
+import torch
+from support.small_states import normal
+
+
+def results(function, *args):
+    """Value of a function of tensors or None, and the gradients of all arguments that need one."""
+    out = function(*args)
+    leaves = [arg for arg in args if arg is not None and arg.requires_grad]
+    weights = normal(*out.shape, seed=99).to(out.dtype)
+    return out, *torch.autograd.grad(out, leaves, weights)
+
+
+def leaf(*shape, seed=0):
+    return normal(*shape, seed=seed).requires_grad_()
+
+
+def doubled(arg):
+    """Return the argument in float64, for which there are no kernels."""
+    return None if arg is None else arg.detach().double().requires_grad_(arg.requires_grad)
+
+
+def agree(function, *args):
+    """Compare values and gradients with plain torch, which computes in float64."""
+    for ours, plain in zip(
+        results(function, *args), results(function, *map(doubled, args)), strict=True
+    ):
+        torch.testing.assert_close(ours.double(), plain, rtol=1e-4, atol=1e-4, equal_nan=True)

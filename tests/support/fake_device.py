@@ -30,6 +30,7 @@ fills a buffer when it is asked for.  Values, speed and the order of streams are
 
 import re
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -157,7 +158,11 @@ class _DeviceWatch(TorchDispatchMode):
     def add_fault(self, what: str) -> None:
         """Record a fault at the current line."""
         self.found.faults.append(
-            DeviceFault(what, " < ".join(_package_lines()[:3]) or "outside of the package")
+            DeviceFault(
+                what,
+                " < ".join(_package_lines(traceback.extract_stack())[:3])
+                or "outside of the package",
+            )
         )
 
     @contextmanager
@@ -170,26 +175,24 @@ class _DeviceWatch(TorchDispatchMode):
             self.fence = None
 
 
-def _frames() -> Iterator[Any]:
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename != __file__ and "site-packages" not in frame.f_code.co_filename:
-            yield frame
-        frame = frame.f_back
-
-
-def _package_lines() -> list[str]:
-    """Lines of the stack, innermost first, outside of torch and this module."""
+def _package_lines(stack: traceback.StackSummary) -> list[str]:
+    """Lines of a stack, innermost first, outside of torch and this module."""
     return [
-        f"{'/'.join(frame.f_code.co_filename.split('/')[-2:])}:{frame.f_lineno}"
-        for frame in _frames()
+        f"{'/'.join(frame.filename.split('/')[-2:])}:{frame.lineno}"
+        for frame in reversed(stack)
+        if frame.filename != __file__ and "site-packages" not in frame.filename
     ]
 
 
 def _opens() -> bool:
     """Return True inside a function that opens something."""
-    codes = [frame.f_code for frame in _frames()]
-    return any(code.co_filename.endswith(OPENS.get(code.co_qualname, "\0")) for code in codes)
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith(OPENS.get(code.co_qualname, "\0")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
@@ -227,18 +230,10 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
 
 def fault_of(error: Exception) -> DeviceFault:
     """Return what an operator on the device raised, as a fault."""
-    return DeviceFault(describe_error(error), " < ".join(_traceback_lines(error)[:3]))
-
-
-def _traceback_lines(error: BaseException) -> list[str]:
-    """Lines of the package, innermost first, from which an error came."""
-    lines, trace = [], error.__traceback__
-    while trace is not None:
-        path = trace.tb_frame.f_code.co_filename
-        if path != __file__ and "site-packages" not in path:
-            lines.append(f"{'/'.join(path.split('/')[-2:])}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return lines[::-1]
+    return DeviceFault(
+        describe_error(error),
+        " < ".join(_package_lines(traceback.extract_tb(error.__traceback__))[:3]),
+    )
 
 
 def _recording(receive: Callable[..., Any], received: list[tuple[str, Any]]) -> Callable[..., Any]:

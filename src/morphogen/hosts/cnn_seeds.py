@@ -148,19 +148,15 @@ def _conv3x3_blocks(
         return {}
     weight = _concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
     z = stacked_conv(x[kinds[0]], weight)
-    if Blueprint.CONV_HEAVY not in parts:
-        return {Blueprint.CONV_LIGHT: _scaled_block(z, parts[Blueprint.CONV_LIGHT])}
-    heavy = parts[Blueprint.CONV_HEAVY]
-    rows = heavy["bias"].shape[0]
-    *light, first = z.split_with_sizes([weight.shape[0] - rows, rows][-len(kinds) :], _ROWS)
-    middle = NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
-    (h,) = group_norm([middle], groups=norm_groups(z.shape[-1]))
-    blocks = (
-        {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])}
-        if light
-        else {}
-    )
-    return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(stacked_conv(h, heavy["conv"]), heavy)}
+    sizes = [parts[b]["bias"].shape[0] for b in kinds]
+    features = dict(zip(kinds, z.split_with_sizes(sizes, _ROWS) if sizes[1:] else [z], strict=True))
+    if Blueprint.CONV_HEAVY in features:
+        heavy = parts[Blueprint.CONV_HEAVY]
+        first = features[Blueprint.CONV_HEAVY]
+        middle = NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
+        (h,) = group_norm([middle], groups=norm_groups(z.shape[-1]))
+        features[Blueprint.CONV_HEAVY] = stacked_conv(h, heavy["conv"])
+    return {b: _scaled_block(features[b], parts[b]) for b in kinds}
 
 
 def _conv1x1_blocks(

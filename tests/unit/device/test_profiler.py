@@ -200,23 +200,6 @@ def test_phases_leave_no_moment_of_a_round_out():
 
 
 @pytest.mark.slow
-def test_rates_and_seconds_of_a_round_are_of_the_same_work():
-    ticks, kept = itertools.count(), MemorySink()
-    parts = Parts(clock=lambda: float(next(ticks)), sinks=(kept,))
-    scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), parts)
-    with torch.no_grad():
-        summaries = scheduler.run()
-    scheduler.reporter.close()
-    for summary, reported in zip(summaries, events_by_round(kept.events), strict=True):
-        one = reported["Throughput"]
-        assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
-        assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)
-        assert one.samples_per_s * one.rollout_s == pytest.approx(4 * 5 * 2 * 8)
-        wall = one.rollout_s + one.update_s
-        assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
-
-
-@pytest.mark.slow
 def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
     kept = MemorySink()
     often = CheckpointSpec(every_minutes=1e-9)

@@ -7,24 +7,20 @@ from torch import Tensor
 
 # Operators whose result on the host, or its shape, depends on values of the device.
 READING_OPS = {
-    *(
-        "_local_scalar_dense",
-        "equal",
-        "is_nonzero",
-        "nonzero",
-        "nonzero_numpy",
-        "argwhere",
-        "masked_select",
-    ),
-    *(
-        "_unique",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "unique_dim_consecutive",
-        "bincount",
-        "histc",
-    ),
+    "_local_scalar_dense",
+    "_unique",
+    "_unique2",
+    "argwhere",
+    "bincount",
+    "equal",
+    "histc",
+    "is_nonzero",
+    "masked_select",
+    "nonzero",
+    "nonzero_numpy",
+    "unique_consecutive",
+    "unique_dim",
+    "unique_dim_consecutive",
 }
 _INDEXING_OPS = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 

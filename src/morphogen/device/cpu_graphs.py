@@ -149,9 +149,7 @@ def _form_of(operator: Any) -> _Form:
         else _kind_of(operator, name)
     )
     into = _filling_form(operator) if kind is _Kind.RESULT else None
-    if into is None:
-        return _Form(kind, written, None, (), frozenset())
-    arguments = schema_arguments(into)
+    arguments = [] if into is None else schema_arguments(into)
     names = tuple(arg.name for arg in arguments if arg.is_out)
     return _Form(kind, written, into, names, frozenset(arg.name for arg in arguments))
 

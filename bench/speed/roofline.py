@@ -10,6 +10,7 @@ on tokens its matrix products and attention, cost nothing.  Those are the same c
 eager or compiled, so no form gets past it.
 """
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -75,7 +76,24 @@ def _attention_backward_flops(
     )
 
 
+def _kernel_flops(x: Any, weight: Any, **_: Any) -> int:
+    return 2 * math.prod(x[:3]) * math.prod(weight)
+
+
+def _kernel_backward_flops(grad: Any, x: Any, weight: Any, needs_grad: bool, **_: Any) -> int:
+    return (1 + needs_grad) * _kernel_flops(x, weight)
+
+
+def _causal_flops(products: int, qkv: Any) -> int:
+    samples, tokens, _, heads, size = qkv
+    return products * samples * heads * size * tokens * (tokens + 1)
+
+
 _FORMULAS = {
+    _OURS.conv: _kernel_flops,
+    _OURS.conv_backward: _kernel_backward_flops,
+    _OURS.attention: lambda qkv, *_, **__: _causal_flops(2, qkv),
+    _OURS.attention_backward: lambda _, qkv, *__, **___: _causal_flops(5, qkv),
     _ATEN.convolution_backward: _conv_backward_flops,
     _ATTENTION: _attention_flops,
     _ATTENTION_BACKWARD: _attention_backward_flops,

@@ -124,8 +124,9 @@ def _record(
 
     Returns: the carry in its buffers, and the function that runs another pass on it.
     """
-    leaves, structure = tree_flatten(first)
-    names = [keystr(path) for path, _ in tree_flatten_with_path(first)[0]]
+    paths, structure = tree_flatten_with_path(first)
+    names = [keystr(path) for path, _ in paths]
+    leaves = [leaf for _, leaf in paths]
     changed = {
         n: new
         for n, new, old in zip(names, leaves, tree_flatten(carry)[0], strict=True)

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from morphogen.config.files import error_line
 from morphogen.errors import CheckpointError
-from morphogen.state.tensor_trees import Tree, check_tree, load_tree, save_tree, to_nested_dict
+from morphogen.state.tensor_trees import Tree, load_tree, save_tree, to_nested_dict
 from morphogen.vocab.paths import POLICY_FILE, expand_path
 
 POLICY_FORMAT = 5
@@ -41,22 +41,15 @@ def save_policy(
         ) from error
 
 
-def load_policy(
-    path: Path | str,
-    *,
-    params: Mapping[str, Any] | None = None,
-    normalisers: Mapping[str, Any] | None = None,
-) -> PolicyFile:
+def load_policy(path: Path | str) -> PolicyFile:
     """Return `{"format", "params", "normalisers", "config", "facts"}` of a policy file.
 
     Args:
         path: policy file, or run directory.
-        params, normalisers: templates, trees of tensors, compared leaf by leaf; None: not compared.
 
     Returns: parameters and normalisers as nested dicts of tensors on the CPU, the config as JSON,
     and facts: the name of the policy and more.
-    Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a
-    template.
+    Raises: CheckpointError if the file is missing, damaged or no policy file.
 
     Example:
         >>> from pathlib import Path
@@ -73,7 +66,7 @@ def load_policy(
         ...         config="{}",
         ...         facts={"policy": "ppo"},
         ...     )
-        ...     policy = mg.load_policy(path, params={"net": torch.zeros(2)})
+        ...     policy = mg.load_policy(path)
         >>> policy["facts"]["policy"], policy["params"]["net"].tolist()
         ('ppo', [1.0, 1.0])
     """
@@ -96,7 +89,4 @@ def load_policy(
             raise CheckpointError(
                 f"{path}: {key}: expected a {kind.__name__}, got a {type(entry).__name__}"
             )
-    for key, template in (("params", params), ("normalisers", normalisers)):
-        if template is not None:
-            check_tree(tree[key], to_nested_dict(template), key)
     return cast(PolicyFile, tree)

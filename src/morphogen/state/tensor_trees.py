@@ -45,8 +45,17 @@ def restore_tree(tree: Any, like: T, where: str) -> T:
     Raises: CheckpointError that names the leaf, below `where`, which is missing, extra or of
     another shape or dtype.
     """
-    check_tree(tree, to_nested_dict(like), where)
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
     leaves = dict(_leaves(tree))
+    required = dict(_leaves(to_nested_dict(like)))
+    for leaf in [*required, *leaves]:
+        if leaf not in leaves or leaf not in required:
+            raise CheckpointError(f"{where}.{leaf} is {'unknown' if leaf in leaves else 'missing'}")
+        got = _describe_type(leaves[leaf])
+        expected = _describe_type(required[leaf])
+        if got != expected:
+            raise CheckpointError(f"{where}.{leaf}: expected {expected}, got {got}")
 
     def take(key: Any, leaf: Tensor) -> Tensor:
         return leaves[key if isinstance(key, str) else ".".join(key)].to(leaf.device)
@@ -61,21 +70,6 @@ def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
-
-
-def check_tree(tree: Any, expected: Tree, where: str) -> None:
-    """Raise a CheckpointError that names the first leaf in which two trees differ: missing, extra,
-    shape or dtype.
-    """
-    if not isinstance(tree, dict):
-        raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
-    actual = dict(_leaves(tree))
-    required = dict(_leaves(expected))
-    for leaf in [*required, *actual]:
-        if leaf not in actual or leaf not in required:
-            raise CheckpointError(f"{where}.{leaf} is {'unknown' if leaf in actual else 'missing'}")
-        if (got := _describe_type(actual[leaf])) != (want := _describe_type(required[leaf])):
-            raise CheckpointError(f"{where}.{leaf}: expected {want}, got {got}")
 
 
 def _describe_type(value: Any) -> str:

@@ -7,7 +7,7 @@ from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
 from morphogen.policy.policy_files import load_policy, save_policy
-from morphogen.state.tensor_trees import save_tree, to_nested_dict
+from morphogen.state.tensor_trees import restore_tree, save_tree, to_nested_dict
 
 PARAMS = {"trunk": {"weight": torch.ones(2, 3)}, "head": torch.zeros(4)}
 NORMALISERS = TensorDict(
@@ -28,7 +28,7 @@ def equal(one, other):
 
 
 def test_a_policy_comes_back_with_normalisers_and_config(policy):
-    loaded = load_policy(policy, params=PARAMS, normalisers=NORMALISERS)
+    loaded = load_policy(policy)
     assert equal(loaded["params"], PARAMS)
     assert equal(loaded["normalisers"], to_nested_dict(NORMALISERS))
     assert loaded["config"] == '{"task": "digits"}'
@@ -45,14 +45,15 @@ def test_a_place_that_cannot_be_written_is_a_checkpoint_error(tmp_path):
 
 
 def test_a_policy_of_another_shape_is_refused_by_leaf(policy):
-    other = {"trunk": {"weight": torch.ones(2, 4)}, "head": torch.zeros(4)}
+    saved = load_policy(policy)
+    other = TensorDict({"trunk": {"weight": torch.ones(2, 4)}, "head": torch.zeros(4)})
     with pytest.raises(
         CheckpointError,
         match=r"params.trunk.weight: expected float32 \[2, 4\], got float32 \[2, 3\]",
     ):
-        load_policy(policy, params=other)
+        restore_tree(saved["params"], other, "params")
     with pytest.raises(CheckpointError, match=r"normalisers.mean is unknown"):
-        load_policy(policy, normalisers={"count": torch.tensor(0)})
+        restore_tree(saved["normalisers"], TensorDict({"count": torch.tensor(0)}), "normalisers")
 
 
 def test_files_that_are_no_policy_are_refused(policy, tmp_path):

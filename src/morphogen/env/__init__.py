@@ -17,8 +17,7 @@ For readers who ask "in which order does an epoch run?".  Entry points:
                     schedules
     compile         `torch.compile` in one place; `capture`: loops of minibatches as graphs
     part_check      smoke check of hosts, blueprints and reward rules from outside, before a run
-    row_check       a policy on made-up observations: finite numbers, and the same in other stacks
-                    on this machine
+    policy_check    a policy on made-up observations: its numbers have their form and are finite
 
 One step: decode, apply, tick, [plan], train, validate, attribute, govern, reward, observe, mask.
 Only this package and `train` decide when the host waits for the device.

@@ -16,7 +16,7 @@ from morphogen.config.registry import Registry, error_line, show_part
 from morphogen.config.spec import RunSpec
 from morphogen.env.action_control import ActionControl, build_control, load_schedule
 from morphogen.env.part_check import raise_fault
-from morphogen.env.row_check import policy_fault
+from morphogen.env.policy_check import policy_fault
 from morphogen.env.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.policy import baselines

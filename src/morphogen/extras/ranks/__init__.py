@@ -10,6 +10,7 @@ minibatch (allreduce).
     rank_exchange  `RankExchange`, the table of all collectives and its ledger
     agreement      actions that succeed on all ranks, or raise one error on all of them
     shards         states of the envs of each rank, joined and divided
+    row_check      a policy gives equal bits in stacks of other sizes on this machine
     job            variables that `torchrun` sets
     rank_choice    number of ranks that ends a run first, by the measured costs in `rank_costs.json`
 

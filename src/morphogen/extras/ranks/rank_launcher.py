@@ -121,7 +121,7 @@ def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
     """Say why this number of ranks would change last bits of the results; None: it does not."""
     setup = import_module("morphogen.env.setup").build_setup(spec)
     policy = import_module("morphogen.env.policies").build_arm(spec.policy_name, setup).policy
-    check = import_module("morphogen.env.row_check").find_row_dependence
+    check = import_module("morphogen.extras.ranks.row_check").find_row_dependence
     return check(policy, setup, [spec.envs // ranks] * ranks)
 
 

@@ -7,7 +7,7 @@ from support.small_runs import tiny_setup
 from morphogen import kernels
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.env.policies import build_arm, build_network_policy
-from morphogen.env.row_check import find_row_dependence
+from morphogen.extras.ranks.row_check import find_row_dependence
 from morphogen.policy import policy as policies
 
 SETUP = tiny_setup(envs=24)

@@ -14,7 +14,6 @@ import torch
 from hypothesis import given
 
 from morphogen import testing
-from morphogen.rules.health import GradStats
 from morphogen.testing import oracles
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute
@@ -32,33 +31,6 @@ EXAMPLES = [
     if name.count(".") == (3 if ".builders." in name else 2)
     and name.split(".")[-1] not in ("extra", "builders")
 ]
-
-
-def some():
-    """A tree of every kind."""
-    gauge = GradStats(*(torch.full((2, 3), float(i)) for i in range(4)))
-    return (
-        scenes.make_slots([[{"age": 3}], [{}]]),
-        gauge,
-        {"x": torch.arange(2)},
-        "plain",
-        [torch.zeros(())],
-    )
-
-
-def test_a_row_is_one_env_and_what_is_not_stacked_stays_whole():
-    assert tree_equality.env_count(some()) == 2
-    first = tree_equality.select_env(some(), 0, count=2)
-    assert (first[0].batch_size, first[1].norm.shape, first[2]["x"].shape, first[4][0].shape) == (
-        (1,),
-        (1, 3),
-        (1,),
-        (),
-    )
-    split = torch.zeros(5, 2)
-    assert tree_equality.env_count(split, axis=1) == 2
-    assert tree_equality.select_env(split, 1, count=2, axis=1).shape == (5, 1)
-    assert tree_equality.select_env(split, 1, count=3).shape == (5, 2)
 
 
 def test_trees_are_the_same_with_nan_and_differ_by_name():

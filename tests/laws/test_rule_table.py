@@ -7,23 +7,23 @@ from dataclasses import asdict
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.config.registry import BUILT_IN
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, TERMS, archetype_inputs
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.rules.rewards.table import build_rule, describe_rule, rule_from_function
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.laws.step import Subject, check_one_graph
+from morphogen.testing.strategies import reward_episodes
 from morphogen.vocab.action import Op
 
 POLICIES = list(ARCHETYPES.values())
-WHOLE = {dtype: archetype_inputs(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+WHOLE = archetype_inputs(POLICIES, dtype=torch.float32)
 
 
 def rule(name: str, **spec) -> Rule:
@@ -40,21 +40,6 @@ def thrift(inputs: RewardInputs) -> dict[str, torch.Tensor]:
         "size": -inputs.live_params / 1_000_000,
         "acts": inputs.op != int(Op.WAIT),
     }
-
-
-@st.composite
-def lives(draw) -> RewardInputs:
-    """Stretches of scripted lives, put together anew, with rollbacks and declined ops anywhere: [T,
-    E].
-    """
-    whole = WHOLE[draw(st.sampled_from(list(WHOLE)))]
-    steps = sorted(draw(st.lists(st.integers(0, STEPS - 1), min_size=1, max_size=6)))
-    envs = draw(st.lists(st.integers(0, len(POLICIES) - 1), min_size=1, max_size=3))
-    some = whole[steps][:, envs]
-    flags = st.lists(st.booleans(), min_size=some.numel(), max_size=some.numel()).map(torch.tensor)
-    lost, done = (draw(flags).view(some.shape) for _ in range(2))
-    slots = some.slots.replace(op=torch.where(done.unsqueeze(-1), some.slots.op, int(Op.WAIT)))
-    return some.replace(rolled_back=lost, op_executed=done, slots=slots)
 
 
 # the table
@@ -141,7 +126,7 @@ def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
     ledgers = {name: pay.init(len(POLICIES), SLOTS) for name, pay in own.items()}
     examples = []
     for step in (9, 20, 30, 49, 74):  # a birth, ramps, a fossil, a rollback, the horizon
-        examples.append((WHOLE[torch.float32][step], ledgers))
+        examples.append((WHOLE[step], ledgers))
         ledgers = {name: paid[2] for name, paid in together(*examples[-1]).items()}
     check_one_graph(Subject(together, "own rules"), examples, backend="inductor")
 
@@ -149,17 +134,15 @@ def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
 # rules from one function
 
 
-@pytest.mark.slow
-@given(whole=lives())
-def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_penalty_alone(whole):
+@given(steps=reward_episodes())
+def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_penalty_alone(steps):
     own = rule_from_function(thrift)(RewardSpec(governor_penalty=2.5), TERMS)
-    rewards, parts, ledger = play_rule(own, [*whole])
-    wanted = torch.stack([sum(thrift(step).values()) for step in whole])
-    torch.testing.assert_close(
-        rewards, torch.where(whole.rolled_back, -2.5, wanted), check_dtype=False
-    )
-    assert torch.equal(parts["governor"] != 0, whole.rolled_back)
-    assert rewards.dtype == parts["acts"].dtype == whole.committed_acc.dtype
+    rewards, parts, ledger = play_rule(own, steps)
+    wanted = torch.stack([sum(thrift(step).values()) for step in steps])
+    lost = torch.stack([step.rolled_back for step in steps])
+    torch.testing.assert_close(rewards, torch.where(lost, -2.5, wanted), check_dtype=False)
+    assert torch.equal(parts["governor"] != 0, lost)
+    assert rewards.dtype == parts["acts"].dtype == steps[0].committed_acc.dtype
     assert list(ledger.keys()) == []
 
 

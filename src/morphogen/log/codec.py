@@ -21,13 +21,6 @@ from morphogen.vocab.text import format_value
 Tree = Any
 ARRAY = "$array"  # key of the index that replaces an array while a tree is checked
 RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
-NUMBER_KINDS = {
-    "b": "flags",
-    "i": "integers",
-    "u": "integers",
-    "f": "reals",
-    "c": "complex numbers",
-}
 
 
 def _take_array(value: Any, info: ValidationInfo) -> np.ndarray[Any, Any]:
@@ -110,29 +103,3 @@ def _describe_fault(fault: ErrorDetails, where: str) -> str:
         return f"{where} is unknown"
     reason = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     return f"{where}: {reason}, got {format_value(fault['input'])}"
-
-
-def check_arrays(tree: Tree, like: Tree, where: str) -> None:
-    """Raise a CheckpointError unless arrays have the shapes and kinds (reals, integers, flags) of
-    `like`.
-    """
-    if isinstance(like, np.ndarray):
-        array = np.asarray(tree)
-        required, actual = (
-            (NUMBER_KINDS[one.dtype.kind], list(one.shape)) for one in (like, array)
-        )
-        if actual != required:
-            raise CheckpointError(
-                f"{where}: expected {required[0]} {required[1]}, got {array.dtype.name} "
-                f"{list(array.shape)}"
-            )
-    elif isinstance(like, Mapping):
-        for name, inner in like.items():
-            check_arrays(tree[name], inner, f"{where}.{name}")
-    elif isinstance(like, list):
-        if len(tree) != len(like):
-            raise CheckpointError(
-                f"{where}: expected a list of {len(like)}, got {format_value(tree)}"
-            )
-        for i, inner in enumerate(like):
-            check_arrays(tree[i], inner, f"{where}[{i}]")

@@ -15,7 +15,6 @@ from support.made_up_rollouts import KEY, play, small, source
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.policy.observation_scaling import init_stats
@@ -27,7 +26,6 @@ from morphogen.ppo.moments import masked_moments, merge_moments
 from morphogen.ppo.ppo_state import init_ppo
 from morphogen.ppo.rollout_stats import rollout_stats
 from morphogen.ppo.update import minibatch_indices, update_ppo
-from morphogen.train.loop import Scheduler
 from tests.extras.ranks import thread_ranks
 
 ENVS, STEPS = 8, 6
@@ -241,28 +239,6 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
     for name in set(whole.keys()):
         assert torch.equal(parts[0][name], parts[1][name])
         torch.testing.assert_close(parts[0][name], whole[name], rtol=1e-5, atol=1e-6)
-
-
-def test_ranks_without_a_learner_keep_their_rows_and_merge_the_statistics_of_all():
-    def observe(exchange, **engine):
-        spec = RunSpec(
-            preset="tiny", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine
-        )
-        scheduler = Scheduler(build_setup(resolve(spec), exchange))
-        read, seen = scheduler.transfers.read, {}
-        scheduler.transfers.read = lambda name, leaves: seen.update(leaves) or read(name, leaves)
-        scheduler.run()
-        return {
-            name: float(seen[name]) for name in set(seen) if name.startswith("observation")
-        }, exchange
-
-    (one, _), *many = (
-        observe(ALONE),
-        *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce")),
-    )
-    for statistics, exchange in many:
-        assert statistics == pytest.approx(one, rel=1e-5, abs=1e-6)
-        assert exchange.ledger["rollout"].calls == 0
 
 
 class Shrink(Learner):

@@ -67,17 +67,6 @@ def test_the_parts_of_all_ranks_are_the_whole_and_lie_in_memory_as_it_does(ranks
     assert memory_order(joined["state"]["turned"]) == [0, 2, 1]
 
 
-def test_rank_0_joins_and_every_rank_takes_its_own():
-    def act(exchange):
-        own = exchange.take_envs(tree_of())
-        return exchange.join_envs(own), own
-
-    (whole, _), *others = run_ranks(3, act)
-    assert equal(whole, tree_of())
-    for rank, (_, own) in enumerate(others, 1):
-        assert equal(own, part(tree_of(), rank, 3))
-
-
 def test_shards_that_differ_in_their_leaves_are_refused_on_all_ranks():
     one, other = part(tree_of(), 0, 2), part(tree_of(), 1, 2)
     del other["rollout"]["masks"]

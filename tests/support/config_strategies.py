@@ -4,16 +4,15 @@ valid specs.
 
 import math
 from types import NoneType
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
-from pydantic.fields import FieldInfo
 
 from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.extra_settings import GROUPS as EXTRA_GROUPS
-from morphogen.config.fields import describe, fields_of
+from morphogen.config.fields import fields_of
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
@@ -47,24 +46,15 @@ class FieldType:
 
     def __init__(self, spec, name, kind, metadata):
         self.path = f"{spec.PATH}.{name}" if spec is not None and spec.PATH else name
-        self.spec, self.name, self.text = spec, name, describe(kind, metadata)
-        marks = list(metadata)
-        if get_origin(kind) is Annotated:
-            kind, *more = get_args(kind)
-            marks += more
-        marks = [
-            mark
-            for outer in marks
-            for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])
-        ]
-        self.null = any(isinstance(mark, kinds.Null) for mark in marks)
-        options = [inner for inner in get_args(kind) if inner is not NoneType]
+        self.spec, self.name, self.text = spec, name, kinds.describe(kind, metadata)
+        self.kind, marks = kinds.unwrap(kind, metadata)
         self.words = ()
-        if self.null and NoneType in get_args(kind):
-            inner = FieldType(None, name, options[0], marks)
-            kind, marks = inner.kind, inner.marks
-            self.words = tuple(word for literal in options[1:] for word in get_args(literal))
-        self.kind, self.marks = kind, marks
+        if get_origin(self.kind) is Union:  # a number, a word or None
+            number, *words = (one for one in get_args(self.kind) if one is not NoneType)
+            self.words = tuple(word for literal in words for word in get_args(literal))
+            self.kind, more = kinds.unwrap(number)
+            marks = [*marks, *more]
+        self.null = any(isinstance(mark, kinds.Null) for mark in marks)
         self.rule = next((mark for mark in marks if isinstance(mark, kinds.Constraint)), None)
         self.bounds = {
             k: getattr(mark, k)
@@ -169,7 +159,7 @@ def _some(field):
         names = st.lists(st.sampled_from(tuple(rule.among or ("cpu", "cuda:3"))), unique=True)
         return names.filter(lambda some: rule.least <= len(some) <= (rule.most or len(some)))
     if isinstance(rule, kinds.OneOf):
-        return st.sampled_from(tuple(rule.names) or (None,))  # nothing is registered
+        return st.sampled_from(tuple(rule.among) or (None,))  # nothing is registered
     return st.text(min_size=1, max_size=20).filter(str.isprintable)
 
 

@@ -106,7 +106,7 @@ class Commands:
         ]
 
     def inputs(self):
-        flags = [flag.flag for flag in setting_flags.FLAGS]
+        flags = [flag.flag.name for flag in setting_flags.FLAGS if flag.flag]
         flags += [
             "--policy",
             "--config",

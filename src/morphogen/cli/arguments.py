@@ -1,10 +1,9 @@
 """Values of flags, and flags that several commands share.  Loads no config."""
 
 import contextlib
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.paths import expand_path
@@ -14,16 +13,24 @@ MAX_SEED = 2**63 - 1
 MAX_EPISODES = 10_000  # held-out episodes of an arm
 NEW_RUN = "run directory, new or empty"
 QUIET = "no progress, only the closing table"
-JSON: dict[str, Any] = {
-    "action": "store_true",
-    "help": "print one JSON document, and nothing else on stdout",
-}
-SET: dict[str, Any] = {
-    "metavar": "KEY=VALUE",
-    "action": "append",
-    "default": [],
-    "help": "any field; the value is JSON",
-}
+Flags = ArgumentParser | _ArgumentGroup
+
+
+def add_json(flags: Flags) -> None:
+    """Add the flag for one JSON document in place of text."""
+    text = "print one JSON document, and nothing else on stdout"
+    flags.add_argument("--json", action="store_true", help=text)
+
+
+def add_json_file(flags: Flags) -> None:
+    """Add the flag for a JSON file."""
+    text = "write the numbers to a new file too"
+    flags.add_argument("--json", metavar="FILE", type=parse_path, help=text)
+
+
+def add_set(flags: Flags, text: str = "any field; the value is JSON") -> None:
+    """Add the flag for settings without a flag of their own."""
+    flags.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=text)
 
 
 def parse_path(text: str) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from morphogen.cli import arguments, process, series
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.config_files import build_spec, parse_assignment
-from morphogen.config.fields import Settings, raise_all
+from morphogen.config.fields import OneOf, Settings, check_flag, raise_all
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
@@ -24,7 +24,7 @@ from morphogen.log import run_directory
 from morphogen.train.stop_signals import StopSignals
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count
-from morphogen.vocab.text import format_choice, format_value, suggest
+from morphogen.vocab.text import format_choice
 
 if TYPE_CHECKING:  # they load torch
     from morphogen.evaluation.bootstrap import Array, Estimate
@@ -71,8 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", metavar="N", help="rounds of every run (default: as configured)"
     )
-    setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
-    parser.add_argument("--set", **setting)
+    arguments.add_set(parser, "any field, for all sides")
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -85,9 +84,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="256",
         help="held-out episodes of every run (default 256)",
     )
-    parser.add_argument(
-        "--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file"
-    )
+    arguments.add_json_file(parser)
     find_launcher().add_flag(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
@@ -140,18 +137,11 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     arguments.check_unique("compare", names)
     if len(names) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(names)}")
-    training = [name for name in names if _side_settings(name) is not None]
-    existing = {name: _existing_side(name) for name in names if name not in training}
+    sides = tuple(_side_to_train(name, args) or _existing_side(name) for name in names)
     flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
-    if training and args.out is None:
-        raise ConfigError(
-            f"--out: expected a directory to train {', '.join(training)} in, got nothing"
-        )
-    unused = [flag for flag in flags if flags[flag] and not training]
-    raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
-    sides = tuple(
-        existing[name] if name in existing else _side_to_train(name, args) for name in names
-    )
+    for flag, value in flags.items():
+        if value and not any(side.needs_training for side in sides):
+            raise ConfigError(f"{flag}: expected a preset or rule as a side, got runs only")
     _check_comparable(sides)
     return sides
 
@@ -214,30 +204,21 @@ def _check_comparable(sides: Sequence[ComparisonSide]) -> None:
     raise_all(faults)
 
 
-def _side_settings(name: str) -> Settings | None:
-    """Return the settings of a preset or a rule; None for a path."""
+def _side_to_train(name: str, args: Namespace) -> ComparisonSide | None:
+    """Return the side of a preset or a rule; None for a path."""
+    settings: Settings = {"preset": name}
     if name.startswith(RULE_PREFIX):
         rule = name.removeprefix(RULE_PREFIX)
-        if rule not in RULES:
-            known = ", ".join(RULES)
-            meant = suggest(rule, RULES)
-            raise ConfigError(
-                f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}"
-            )
-        return {"reward": {"rule": rule}}
-    return {"preset": name} if name in PRESETS else None
-
-
-def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
-    rounds = (
-        {}
-        if args.rounds is None
-        else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
-    )
-    layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
-    layers.insert(
-        0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}}
-    )
+        check_flag("side", rule, OneOf(RULES))
+        settings = {"reward": {"rule": rule}}
+    elif name not in PRESETS:
+        return None
+    if args.out is None:
+        raise ConfigError(f"--out: expected a directory to train {name} in, got nothing")
+    if args.rounds is not None:
+        settings["rounds"] = arguments.parse_int_flag("--rounds", args.rounds, 1)
+    base = {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}}
+    layers = [base, *map(parse_assignment, args.set), settings]
     seeds = series.parse_seeds(args.seeds or "0")
     folder = args.out / name.replace(":", "-")
     runs = {folder / str(seed): resolve(build_spec(*layers, {"seed": seed})) for seed in seeds}
@@ -269,32 +250,23 @@ def _train_sides(
     sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet: bool
 ) -> int | None:
     """Train the missing runs of all sides; return the exit code of a signal that stopped them."""
+    runs = {run: spec for side in sides if side.needs_training for run, spec in side.runs.items()}
     console = import_module("morphogen.log.console").Console
+    engine = import_module("morphogen.train.loop")
     with (
         console(quiet=quiet or not exchange.first, out=sys.stderr) as screen,
         StopSignals() as stop,
     ):
-        for side in sides:
-            train_side(
-                side, console=screen, halt=lambda: stop.exit_code is not None, exchange=exchange
-            )
-    return next((code for code in exchange.facts(stop.exit_code) if code is not None), None)
-
-
-def train_side(
-    side: ComparisonSide, *, console: Any, halt: Callable[[], bool], exchange: "Exchange"
-) -> None:
-    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True in a
-    process.
-    """
-    engine = import_module("morphogen.train.loop")
-    parts = engine.Parts(hooks=engine.Hooks(should_stop=halt))
-    for run, spec in side.runs.items():
-        if not side.needs_training or any(exchange.facts(halt())):
-            return
-        series.train_run(
-            run, spec, command="morphogen compare", console=console, parts=parts, exchange=exchange
+        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = series.train_seeds(
+            runs,
+            command="morphogen compare",
+            console=screen,
+            parts=engine.Parts(hooks=hooks),
+            exchange=exchange,
         )
+    result.raise_error()
+    return next((code for code in exchange.facts(stop.exit_code) if code is not None), None)
 
 
 def compare_sides(

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)"
     )
     setting_flags.add_flags(parser, [flag for flag in setting_flags.FLAGS if flag.path in _CHOICES])
-    parser.add_argument("--json", **arguments.JSON)
+    arguments.add_json(parser)
 
 
 def run(args: Namespace) -> None:
@@ -65,7 +65,7 @@ def find_settings(name: str) -> list[Setting]:
 
 def explain(setting: Setting, spec: RunSpec) -> dict[str, Any]:
     """Return the facts about a setting, with its value in a spec."""
-    flags = [setting.flag] if setting.flag else []
+    flags = [setting.flag.name] if setting.flag else []
     return {
         "setting": setting.path,
         "meaning": setting.meaning,

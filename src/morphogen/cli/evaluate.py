@@ -48,12 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seed", metavar="N", help="of the held-out instances (default: the run's)"
     )
     find_launcher().add_flag(parser)
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        type=arguments.parse_path,
-        help="write the numbers to a new file too",
-    )
+    arguments.add_json_file(parser)
 
 
 def run(args: Namespace) -> int | None:

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.parse_path,
         help="run directory, or a checkpoint in one",
     )
-    parser.add_argument("--json", **arguments.JSON)
+    arguments.add_json(parser)
 
 
 def run(args: Namespace) -> None:

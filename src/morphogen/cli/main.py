@@ -16,14 +16,9 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 INTERRUPTED = 130
-IMPORT: dict[str, Any] = {
-    "dest": "imports",
-    "metavar": "FILE",
-    "action": "append",
-    "default": [],
-    "help": "Python file, or dotted name of a module, that registers parts of your own; may be "
-    "repeated",
-}
+IMPORT = (
+    "Python file, or dotted name of a module, that registers parts of your own; may be repeated"
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,7 +115,9 @@ def build_parser(version: str, command: str | None = None) -> argparse.ArgumentP
         parser = parsers.add_parser(name, help=text, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
         parser.set_defaults(execute=module.run)
-        parser.add_argument("--import", **IMPORT)
+        parser.add_argument(
+            "--import", dest="imports", metavar="FILE", action="append", default=[], help=IMPORT
+        )
     return top
 
 

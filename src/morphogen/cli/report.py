@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.parse_path,
         help="output folder (default: report/ in the first of them)",
     )
-    parser.add_argument("--json", **arguments.JSON)
+    arguments.add_json(parser)
 
 
 def run(args: Namespace) -> None:

@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser, [flag for flag in setting_flags.FLAGS if may_change_on_resume(flag.path)]
     )
     output = parser.add_argument_group("settings and output")
-    output.add_argument("--set", **arguments.SET)
+    arguments.add_set(output)
     output.add_argument(
         "--out",
         metavar="DIR",

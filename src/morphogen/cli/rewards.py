@@ -21,7 +21,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `rewards`."""
-    parser.add_argument("--json", **arguments.JSON)
+    arguments.add_json(parser)
 
 
 def run(args: Namespace) -> None:
@@ -49,7 +49,7 @@ def load_rules() -> tuple[dict[str, Any], list[str]]:
     build_rule = import_module("morphogen.env.part_check").build_rule
     terms = asdict(import_module("morphogen.rules.rewards.archetypes").TERMS)
     rules = {}
-    faults = list(RULES.unusable().values())
+    faults = []
     for name in tuple(RULES):
         try:
             rules[name] = build_rule(RewardSpec(rule=name), **terms)

@@ -36,6 +36,12 @@ class SeriesResult(NamedTuple):
     stopped: bool = False
     run_dir: None = None  # each run has its own
 
+    def raise_error(self) -> None:
+        """Raise the first error with its run, if there is one."""
+        for run, error in self.errors.items():
+            error.args = (f"{run}: {error}",)
+            raise error
+
 
 def parse_seeds(text: str) -> list[int]:
     """Return the seeds of `--seeds`: numbers, and ranges with both ends.  Raises ConfigError for
@@ -73,11 +79,14 @@ def train_run(
     complete.
     """
     train = import_module("morphogen.train.train")
-    common: dict[str, Any] = {"console": console, "parts": parts, "exchange": exchange}
     status = exchange.on_first(lambda: find_status(run))
     if status is None:
-        return train.train_ppo_vectorized(spec, out=run, command=command, **common)
-    return None if status == run_directory.STATUS_COMPLETED else train.resume(run, spec, **common)
+        return train.train_ppo_vectorized(
+            spec, out=run, command=command, console=console, parts=parts, exchange=exchange
+        )
+    if status == run_directory.STATUS_COMPLETED:
+        return None
+    return train.resume(run, spec, console=console, parts=parts, exchange=exchange)
 
 
 def find_status(run: Path) -> str | None:

@@ -6,13 +6,13 @@ from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from morphogen.cli import arguments
 from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
-from morphogen.config.fields import GROUPS, Names, Settings, merge_settings
+from morphogen.config.fields import GROUPS, Names, Settings, merge_settings, unwrap
 from morphogen.config.files import read_text
 from morphogen.config.reference import Setting, list_settings
 from morphogen.config.spec import RunSpec
@@ -32,33 +32,35 @@ def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
         type=arguments.parse_path,
         help="JSON file with settings, as config.json of a run",
     )
-    rest.add_argument("--set", **arguments.SET)
+    arguments.add_set(rest)
     return rest
 
 
 def add_flags(parser: ArgumentParser, settings: Sequence[Setting]) -> None:
     """Add the flags of settings in their groups."""
     for title in GROUPS:
-        members = [setting for setting in settings if setting.group == title]
+        members = [
+            (setting, setting.flag)
+            for setting in settings
+            if setting.flag is not None and setting.flag.group == title
+        ]
         group = parser.add_argument_group(title) if members else parser
-        for setting in members:
-            options = _value_options(setting.field)
-            group.add_argument(
-                setting.flag, dest=setting.path, help=setting.field.description, **options
-            )
+        for setting, flag in members:
+            options = _value_options(setting.field, flag.value)
+            group.add_argument(flag.name, dest=setting.path, help=setting.meaning, **options)
 
 
-def _value_options(field: FieldInfo) -> dict[str, Any]:
+def _value_options(field: FieldInfo, value: str) -> dict[str, Any]:
     if field.annotation is bool:
         return {"action": "store_const", "const": not field.default}
-    options: dict[str, Any] = {"metavar": field.json_schema_extra["value"]}
-    names = next((mark for mark in field.metadata if isinstance(mark, Names)), None)
-    kinds = get_args(field.annotation) or (field.annotation,)
+    options: dict[str, Any] = {"metavar": value}
+    kind, marks = unwrap(field.annotation, field.metadata)
+    names = next((mark for mark in marks if isinstance(mark, Names)), None)
     if names is not None and names.most is None:
         options["nargs"] = "+"
     elif names is not None:
         options["type"] = lambda text: text.split(",")
-    elif getattr(kinds[0], "__origin__", kinds[0]) in (int, float):
+    elif kind in (int, float):
         options["type"] = arguments.parse_number
     return options
 
@@ -81,16 +83,14 @@ def spec_from_args(
     `overrides`.
     """
     flags = merge_settings(flag_settings(args), overrides or {})
-    settings, faults = _read_config(args.config) if args.config else ({}, [])
+    settings = _read_config(args.config) if args.config else {}
     bare = args.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
-    return build_spec(base, settings, defaults or {}, flags, faults=faults)
+    return build_spec(base, settings, defaults or {}, flags)
 
 
-def _read_config(path: Path) -> tuple[Settings, list[str]]:
-    """Return the settings of a config file and its faults.  Raises ConfigError for an unreadable
-    file.
-    """
+def _read_config(path: Path) -> Settings:
+    """Return the settings of a config file.  Raises ConfigError for an unreadable file."""
     try:
         return parse_settings(read_text(path))
     except OSError as error:

@@ -16,7 +16,7 @@ from morphogen.cli.launcher import find_launcher
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.fields import OneOf, Settings, check_flag
-from morphogen.config.parts import POLICIES, RULES
+from morphogen.config.parts import POLICIES
 from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse._ArgumentGroup) -> None:
     """Add the flags for the output of a run."""
     parser.add_argument("--quiet", action="store_true", help=arguments.QUIET)
-    parser.add_argument("--json", **arguments.JSON)
+    arguments.add_json(parser)
 
 
 def run(args: Namespace) -> int | None:
@@ -147,11 +147,10 @@ def choose_policy(args: Namespace) -> Settings:
 
 def _print_advice(spec: RunSpec) -> None:
     """Print notes on settings that a run takes, but that its user may not mean."""
-    lines = [line for name, line in RULES.unusable().items() if name == spec.reward.rule]
     if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
         epochs = f"no seed can be kept in {spec.episode_length} epochs"
-        lines.append(f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs")
-    process.print_notes(lines)
+        advice = f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs"
+        process.print_notes([advice])
 
 
 def _open_path(args: Namespace, spec: RunSpec, exchange: Any, stack: ExitStack) -> Path:
@@ -200,9 +199,7 @@ def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int]) -> int | N
         if result.stopped:
             process.print_notes([f"stopped: the same command with --out {folder} continues"])
             return result
-        for run, error in result.errors.items():
-            error.args = (f"{run}: {error}",)
-            raise error
+        result.raise_error()
         return result
 
     return run_training(args, spec, start)

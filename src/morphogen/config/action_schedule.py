@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
-from morphogen.config.config_files import as_settings, parse_value
+from morphogen.config.config_files import parse_value
 from morphogen.config.fields import CONFIG, Name, Null, OneOf, Settings, list_faults, raise_all
 from morphogen.config.spec import SCHEDULE_FILE, RunSpec, blueprint_kinds, build_limits
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUE_NAMES, Head, Op, Tempo
@@ -83,8 +83,7 @@ def parse_schedule(text: str, spec: RunSpec) -> Schedule:
     """Return the schedule of a JSON file, for a resolved spec.  Raises ConfigError with all faults,
     a line each.
     """
-    settings, faults = as_settings(parse_value(text))
-    return _build_schedule(settings, spec, faults)
+    return _build_schedule(parse_value(text), spec)
 
 
 def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
@@ -93,8 +92,7 @@ def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
 
     Raises: ConfigError with all faults, a line each.
     """
-    op = {op.name: op for op in Op}.get(str(heads.get("op")))
-    raise_all(_model_faults(_step_model(op, spec, timed=False), heads, "action"))
+    raise_all(_model_faults(_step_model(_find_op(heads), spec, timed=False), heads, "action"))
     return _head_indices(heads, spec)
 
 
@@ -108,7 +106,7 @@ def build_builtin(name: str, spec: RunSpec) -> Schedule:
         | ({"blueprint": Blueprint.NORM.label} if op is Op.GERMINATE else {})
         for epoch, op in ops
     ]
-    return _build_schedule({"version": VERSION, "name": name, "steps": steps}, spec, [])
+    return _build_schedule({"version": VERSION, "name": name, "steps": steps}, spec)
 
 
 def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
@@ -202,33 +200,25 @@ def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]
     return []
 
 
-def _step_models(spec: RunSpec) -> dict[str | None, type[BaseModel]]:
-    return {None: _step_model(None, spec), **{op.name: _step_model(op, spec) for op in Op}}
+def _find_op(row: Any) -> Op | None:
+    name = row.get("op") if isinstance(row, dict) else None
+    return Op[name] if isinstance(name, str) and name in Op.__members__ else None
 
 
-def _step_faults(row: Any, models: dict[str | None, type[BaseModel]], path: str) -> list[str]:
-    op = row.get("op") if isinstance(row, dict) else None
-    return _model_faults(models.get(op if isinstance(op, str) else None, models[None]), row, path)
-
-
-def _build_schedule(settings: Any, spec: RunSpec, faults: list[str]) -> Schedule:
-    models = _step_models(spec)
+def _build_schedule(settings: Any, spec: RunSpec) -> Schedule:
+    lines = _model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")
+    models = {op: _step_model(op, spec) for op in (None, *Op)}
     rows = settings.get("steps") if isinstance(settings, dict) else None
-    lines = [
-        *faults,
-        *_model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule"),
-    ]
     for i, row in enumerate(rows if isinstance(rows, list) else []):
-        lines += _step_faults(row, models, f"steps[{i}]")
+        lines += _model_faults(models[_find_op(row)], row, f"steps[{i}]")
     raise_all(lines)
-    steps = [_parse_step(row, spec) for row in settings["steps"]]
+    steps = [
+        ScheduleStep(row["epoch"], _head_indices(row, spec), row.get("env"))
+        for row in settings["steps"]
+    ]
     raise_all(_repeat_faults(steps))
     ordered = sorted(steps, key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(settings["name"], tuple(ordered), settings.get("on_illegal", "error"))
-
-
-def _parse_step(row: Settings, spec: RunSpec) -> ScheduleStep:
-    return ScheduleStep(row["epoch"], _head_indices(row, spec), row.get("env"))
 
 
 def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
@@ -240,19 +230,17 @@ def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
 
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     """A line for each step that declares a second action for an env in an epoch."""
-    lines = []
-    known = {}
+    lines: list[str] = []
+    earlier: dict[int, list[int]] = {}  # indices of the steps of each epoch
     for i, step in enumerate(steps):
-        earlier = known.setdefault(step.epoch, {})
-        clash = (
-            next(iter(earlier.values()), None)
-            if step.env is None
-            else earlier.get(step.env, earlier.get(None))
+        same = earlier.setdefault(step.epoch, [])
+        clash = next(
+            (j for j in same if steps[j].env == step.env or None in (steps[j].env, step.env)), None
         )
         if clash is not None:
             lines.append(
                 f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} "
                 f"as steps[{clash}]"
             )
-        earlier.setdefault(step.env, i)
+        same.append(i)
     return lines

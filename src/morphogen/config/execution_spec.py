@@ -5,7 +5,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
+from morphogen.config.fields import (
+    DEVICE,
+    OUTPUT,
+    Count,
+    Flag,
+    Names,
+    Null,
+    Positive,
+    Spec,
+    spec,
+)
 from morphogen.vocab.text import format_value
 
 COMPILE_OFF = "off"
@@ -54,69 +64,51 @@ class EngineSpec(Spec):
 
     PATH: ClassVar[str] = "engine"
 
-    devices: Annotated[tuple[str, ...], Names(least=1, most=64)] = option(
-        default=("auto",),
-        flag=("--device", "D", DEVICE),
-        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as "
-        "cuda:0,cuda:1: a rank on each",
+    devices: Annotated[tuple[str, ...], Names(least=1, most=64), Flag("--device", "D", DEVICE)] = (
+        "auto",
     )
-    ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
-        default=None,
-        flag=("--ranks", "N", DEVICE),
-        text="processes that share the envs (default: one per core where that is faster)",
+    """auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a
+    rank on each
+    """
+    ranks: Annotated[
+        int | None, Field(ge=1, le=65_536), Null("as many as pay"), Flag("--ranks", "N", DEVICE)
+    ] = None
+    """processes that share the envs (default: one per core where that is faster)"""
+    reduce: Literal["gather", "allreduce"] = REDUCE_GATHER
+    """ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients
+    (allreduce)
+    """
+    collective_timeout_s: Positive = 600.0
+    """seconds that a rank waits for the others before the run ends with an error"""
+    threads: Annotated[
+        int | None, Field(ge=1, le=4_096), Null("one per core"), Flag("--threads", "N", DEVICE)
+    ] = None
+    """CPU threads (default: 1 on digits, else one per core)"""
+    amp: Annotated[Literal["off", "auto", "bfloat16", "float16"], Flag("--amp", "MODE", DEVICE)] = (
+        AMP_OFF
     )
-    reduce: Literal["gather", "allreduce"] = option(
-        default=REDUCE_GATHER,
-        text="ranks exchange rows and update alike, bit for bit (gather), or they exchange "
-        "gradients (allreduce)",
-    )
-    collective_timeout_s: Positive = option(
-        default=600.0,
-        text="seconds that a rank waits for the others before the run ends with an error",
-    )
-    threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
-        default=None,
-        flag=("--threads", "N", DEVICE),
-        text="CPU threads (default: 1 on digits, else one per core)",
-    )
-    amp: Literal["off", "auto", "bfloat16", "float16"] = option(
-        default=AMP_OFF,
-        flag=("--amp", "MODE", DEVICE),
-        text="mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), "
-        "float16 (CUDA)",
-    )
-    compile: Literal["off", "auto", "default", "reduce-overhead", "max-autotune"] = option(
-        default=COMPILE_OFF,
-        flag=("--compile", "MODE", DEVICE),
-        text="off (default), default, auto (default where the compiler works, else off), "
-        "reduce-overhead, max-autotune",
-    )
-    capture: Literal["auto", "off"] = option(
-        default=CAPTURE_AUTO,
-        flag=("--capture", "MODE", DEVICE),
-        text="record the operators of a minibatch and replay them for the rest of the epoch: "
-        "auto (default), off",
-    )
-    activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = option(
-        default=None,
-        text="MiB of activations at once; further envs train and validate in pieces, one after "
-        "the other",
-    )
-    phase_profile: bool = option(
-        default=True,
-        flag=("--no-phase-profile", "", DEVICE),
-        text="do not measure the time of the phases of a round",
-    )
-    deterministic: bool = option(
-        default=True,
-        flag=("--no-deterministic", "", DEVICE),
-        text="allow a GPU operators whose results vary from run to run",
-    )
-    tf32: bool = option(
-        default=False,
-        flag=("--tf32", "", DEVICE),
-        text="let a GPU round factors of products to 10 bits (TF32)",
-    )
+    """mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), float16
+    (CUDA)
+    """
+    compile: Annotated[
+        Literal["off", "auto", "default", "reduce-overhead", "max-autotune"],
+        Flag("--compile", "MODE", DEVICE),
+    ] = COMPILE_OFF
+    """off (default), default, auto (default where the compiler works, else off), reduce-
+    overhead, max-autotune
+    """
+    capture: Annotated[Literal["auto", "off"], Flag("--capture", "MODE", DEVICE)] = CAPTURE_AUTO
+    """record the operators of a minibatch and replay them for the rest of the epoch: auto
+    (default), off
+    """
+    activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = None
+    """MiB of activations at once; further envs train and validate in pieces, one after the other"""
+    phase_profile: Annotated[bool, Flag("--no-phase-profile", "", DEVICE)] = True
+    """false: do not measure the time of the phases of a round"""
+    deterministic: Annotated[bool, Flag("--no-deterministic", "", DEVICE)] = True
+    """false: allow a GPU operators whose results vary from run to run"""
+    tf32: Annotated[bool, Flag("--tf32", "", DEVICE)] = False
+    """let a GPU round factors of products to 10 bits (TF32)"""
 
     def cross_checks(self) -> list[str]:
         """Every device has a valid name, and its rank; its existence is checked when it is
@@ -153,20 +145,13 @@ class CheckpointSpec(Spec):
 
     PATH: ClassVar[str] = "checkpoint"
 
-    every_rounds: Annotated[Count | None, Null("only at the end")] = option(
-        default=10,
-        flag=("--checkpoint-every", "N", OUTPUT),
-        text="save a checkpoint every N rounds (default 10)",
-    )
-    every_minutes: Annotated[Positive | None, Null("not by the clock")] = option(
-        default=None, text="minutes between two checkpoints, also inside a round"
-    )
-    keep: Annotated[int, Field(ge=1, le=1_000)] = option(
-        default=3,
-        flag=("--keep", "N", OUTPUT),
-        text="checkpoints to keep, besides the best one (default 3)",
-    )
-    on_failure: Literal["continue", "stop"] = option(
-        default=CONTINUE,
-        text="continue or stop after a checkpoint, but the last one, that could not be written",
-    )
+    every_rounds: Annotated[
+        Count | None, Null("only at the end"), Flag("--checkpoint-every", "N", OUTPUT)
+    ] = 10
+    """save a checkpoint every N rounds (default 10)"""
+    every_minutes: Annotated[Positive | None, Null("not by the clock")] = None
+    """minutes between two checkpoints, also inside a round"""
+    keep: Annotated[int, Field(ge=1, le=1_000), Flag("--keep", "N", OUTPUT)] = 3
+    """checkpoints to keep, besides the best one (default 3)"""
+    on_failure: Literal["continue", "stop"] = CONTINUE
+    """continue or stop after a checkpoint, but the last one, that could not be written"""

@@ -1,16 +1,15 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
-from dataclasses import dataclass, fields
-from functools import reduce
-from inspect import cleandoc
+from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
     ClassVar,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     cast,
@@ -25,7 +24,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
-from morphogen.config.registry import Registries, Registry
+from morphogen.config.registry import Registry
 from morphogen.errors import ConfigError
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import to_plain
@@ -40,17 +39,23 @@ LEARNING = "learning"
 DEVICE = "device"
 OUTPUT = "logging and checkpoints"
 GROUPS = (TASK, SIZE, LEARNING, DEVICE, OUTPUT)  # titles of groups of flags in help texts
-CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 BY_TASK = "from the task"
+UNSET: Any = None  # of a field that `resolve` fills, and that has a value afterwards
+
+
+class Flag(NamedTuple):
+    """Flag of the command line that sets a field; the docstring of the field is its help."""
+
+    name: str
+    value: str  # its name in the help
+    group: str  # one of `GROUPS`
 
 
 class Constraint:
     """Condition on the values of an annotated field, after the check of their type."""
 
-    @property
-    def expected(self) -> str:
-        """The allowed values in words."""
-        raise NotImplementedError
+    expected: Any  # the allowed values in words
 
     def convert(self, value: Any) -> Any:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
@@ -77,48 +82,40 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class OneOf(Constraint):
-    """A name out of a table, or the path of a file behind a prefix.  A registry takes the part
-    itself as well.
+    """A name out of a table, or the path of a file after a prefix.  A registry, or several in a
+    ChainMap, take the part itself as well.
     """
 
-    names: Collection[str]
+    among: Collection[str]
     prefix: str = ""
 
     @property
     def expected(self) -> str:
         """The allowed values in words."""
         names = (
-            "one of " + ", ".join(self.names) if self.names else "an object (no name is registered)"
+            "one of " + ", ".join(self.among) if self.among else "an object (no name is registered)"
         )
         return names + (f" or {self.prefix}FILE" if self.prefix else "")
 
     def prepare(self, value: Any) -> Any:
         """Return the name of a part that is given as an object."""
-        return self.names.adopt(value) if isinstance(self.names, Registry | Registries) else value
+        for registry in reversed(getattr(self.among, "maps", [self.among])):
+            value = registry.adopt(value) if isinstance(registry, Registry) else value
+        return value
 
     def convert(self, value: str) -> str:
         """Return the name."""
-        file = (
-            self.prefix
-            and value.startswith(self.prefix)
-            and value != self.prefix
-            and value.isprintable()
-        )
-        if not (file or value in self.names):
+        file = self.prefix and value.startswith(self.prefix) and value.isprintable()
+        if not (file or value in self.among) or value == self.prefix:
             raise ValueError
         return value
 
 
 @dataclass(frozen=True)
 class Printable(Constraint):
-    """A printable string that is not empty."""
+    """A printable string that is not empty.  expected: the allowed values in words."""
 
-    meaning: str
-
-    @property
-    def expected(self) -> str:
-        """The allowed values in words."""
-        return self.meaning
+    expected: str
 
     def convert(self, value: str) -> str:
         """Return the string."""
@@ -129,13 +126,13 @@ class Printable(Constraint):
 
 @dataclass(frozen=True)
 class Names(Constraint):
-    """Distinct names, each in `among` unless it is None, and stored in its order unless their own
-    counts.
+    """Distinct names, each in `among` unless there are none, and stored in its order unless their
+    own counts.
 
     A registry takes the parts themselves as well; names of parts from outside come last, sorted.
     """
 
-    among: Collection[str] | None = None
+    among: Collection[str] = ()
     least: int = 0
     most: int | None = None
     ranked: bool = False  # in the order of preference
@@ -143,47 +140,34 @@ class Names(Constraint):
     @property
     def expected(self) -> str:
         """The allowed values in words."""
-        known = "" if self.among is None else f" out of {', '.join(self.among)}"
-        count = (
-            f"exactly {self.least} "
-            if self.least == self.most
-            else f"at least {self.least} " * (self.least > 0)
-        )
+        known = f" out of {', '.join(self.among)}" if self.among else ""
+        count = f"at least {self.least} " if self.least else ""
         return f"a list of {count}names{known}, each once"
 
     def prepare(self, value: Any) -> Any:
         """Return the names of parts that are given as objects."""
-        value = super().prepare(value)
-        if isinstance(value, tuple) and isinstance(self.among, Registry):
-            return tuple(map(self.among.adopt, value))
-        return value
+        if isinstance(value, tuple | list) and isinstance(self.among, Registry):
+            value = list(map(self.among.adopt, value))
+        return super().prepare(value)
 
     def convert(self, value: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names in order."""
-        known = (
-            self.among.builtin() if isinstance(self.among, Registry) else tuple(self.among or ())
-        )
-        count = len(value) == len(set(value)) and self.least <= len(value) <= (
-            self.most or len(value)
-        )
-        if not count or (self.among is not None and not all(name in self.among for name in value)):
+        count = len(value)
+        if len(set(value)) < count or not self.least <= count <= (self.most or count):
             raise ValueError
-        if self.among is None or self.ranked:
+        if self.among and not all(name in self.among for name in value):
+            raise ValueError
+        if self.ranked or not self.among:
             return value
-        return tuple(
-            sorted(
-                value, key=lambda name: (known.index(name) if name in known else len(known), name)
-            )
-        )
+        builtin = self.among.builtin() if isinstance(self.among, Registry) else self.among
+        place = {name: i for i, name in enumerate(builtin)}
+        return tuple(sorted(value, key=lambda name: (place.get(name, len(place)), name)))
 
 
 class Ascending(Constraint):
     """Two numbers in ascending order."""
 
-    @property
-    def expected(self) -> str:
-        """The allowed values in words."""
-        return "[low, high] with low <= high"
+    expected = "[low, high] with low <= high"
 
     def convert(self, value: tuple[Any, Any]) -> tuple[Any, Any]:
         """Return the pair."""
@@ -205,16 +189,8 @@ Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 
 def option(*, default: Any, flag: tuple[str, str, str] = ("", "", ""), text: str = "") -> Any:
-    """Return a field with a default, and the flag of the command line that sets the field.
-
-    Args:
-        flag: name of the flag, name of its value in the help, title of its group of flags.
-        text: help of the flag.
-    """
-    name, value, group = flag
-    return Field(
-        default, description=text, json_schema_extra={"flag": name, "value": value, "group": group}
-    )
+    """Return a field with a default, its flag (see `Flag`), and its meaning."""
+    return Field(default, description=text, json_schema_extra={"flag": list(flag)})
 
 
 def is_unset(value: object) -> bool:
@@ -228,6 +204,7 @@ class Spec:
     __slots__ = ("_settings",)
     __dataclass_fields__: ClassVar[dict[str, DataclassField[Any]]]
     PATH: ClassVar[str] = ""
+    IS_PART: ClassVar[bool] = False  # True: other specs name it, and do not hold its settings
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
@@ -250,20 +227,14 @@ class Spec:
         return {**handler(source), "strict": False}
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, Field))
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(option, Field, field)
+)
 def spec(cls: C) -> C:
-    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError, and
-    explains its fields.
+    """Make a class a spec: a frozen dataclass of pydantic that raises all faults as one
+    ConfigError.
     """
     made: Any = pydantic_dataclass(cls, frozen=True, config=CONFIG)
-    meanings = {
-        name: info.description
-        for name, info in made.__pydantic_fields__.items()
-        if info.description
-    }
-    if made.__doc__ and meanings:
-        lines = [f"* `{name}`: {meaning}" for name, meaning in meanings.items()]
-        made.__doc__ = "\n".join([cleandoc(made.__doc__), "", "Settings:", "", *lines])
 
     def __init__(self: Any, /, **settings: Any) -> None:
         complete = made.complete(to_plain(settings))
@@ -271,62 +242,41 @@ def spec(cls: C) -> C:
             made.__pydantic_validator__.validate_python(
                 ArgsKwargs((), complete), self_instance=self
             )
-        except ValidationError:
-            raise_all(_find_faults(made, complete))
+        except ValidationError as error:
+            raise_all(list_faults(error, made, complete, made.PATH))
         object.__setattr__(self, "_settings", frozenset(settings))
 
     made.__init__ = __init__
     return made
 
 
-def _find_faults(owner: Any, settings: Settings) -> list[str]:
-    """Return a line for each fault, those between fields included, which are found without the
-    invalid settings.
+def to_settings(value: Any, *, explicit: bool = False) -> Any:
+    """Return a spec as nested dicts, lists and numbers, or the plain form of another value.
+
+    explicit: only the settings of its constructor.
     """
-    try:
-        owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
-    except ValidationError as error:
-        lines = list_faults(error, owner, settings, owner.PATH)
-        places = [fault["loc"] for fault in error.errors()]
-        further = [] if () in places else _find_faults(owner, reduce(_without, places, settings))
-        return list(dict.fromkeys([*lines, *further]))
-    return []
-
-
-def _without(settings: Settings, loc: Sequence[str | int]) -> Settings:
-    """Return the settings without the innermost one at a place."""
-    name, *rest = loc
-    inner = settings.get(str(name))
-    if rest and isinstance(inner, dict) and rest[0] in inner:
-        return {**settings, str(name): _without(cast(Settings, inner), rest)}
-    return {key: value for key, value in settings.items() if key != name}
-
-
-def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
-    """Return a spec as nested dicts, lists and numbers; `explicit`: only the
-    settings of its constructor.
-    """
-    names = [field.name for field in fields(spec)]
-    if explicit:
-        names = [name for name in names if name in getattr(spec, "_settings", names)]
-    return {name: _plain(getattr(spec, name), explicit) for name in names}
-
-
-def explicit_settings(settings: Settings) -> Settings:
-    """Return settings in which a spec is replaced by its explicit settings."""
-    return {
-        name: to_settings(value, explicit=True) if isinstance(value, Spec) else value
-        for name, value in settings.items()
-    }
-
-
-def _plain(value: Any, explicit: bool) -> Any:
     if isinstance(value, Spec):
-        return to_settings(value, explicit=explicit)
+        names = [each.name for each in fields(value)]
+        if explicit:
+            names = [name for name in names if name in getattr(value, "_settings", names)]
+        return {name: to_settings(getattr(value, name), explicit=explicit) for name in names}
     if isinstance(value, tuple):
         named = getattr(value, "_asdict", None)
         return list(cast("tuple[Any, ...]", value)) if named is None else named()
     return value
+
+
+def is_group(value: object) -> bool:
+    """Return whether a value is a group of settings of another spec."""
+    return isinstance(value, Spec) and not value.IS_PART
+
+
+def explicit_settings(settings: Settings) -> Settings:
+    """Return settings in which a group is replaced by its explicit settings."""
+    return {
+        name: to_settings(value, explicit=True) if is_group(value) else value
+        for name, value in settings.items()
+    }
 
 
 def list_faults(error: ValidationError, owner: type, settings: Any, path: str = "") -> list[str]:
@@ -368,20 +318,28 @@ def _fault_line(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> s
     return f"{path}: expected {expected}, got {got or format_choice(value, names)}"
 
 
-def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
+def unwrap(kind: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[Any]]:
+    """Return the type of an annotation without None, and the marks around it."""
+    marks = [
+        mark
+        for outer in metadata
+        for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])
+    ]
+    if get_origin(kind) is Annotated:
+        kind, *inner = get_args(kind)
+        return unwrap(kind, [*inner, *marks])
+    kinds = [inner for inner in get_args(kind) if inner is not NoneType]
+    if get_origin(kind) in (Union, UnionType) and len(kinds) == 1:
+        return unwrap(kinds[0], marks)
+    return kind, marks
+
+
+def allowed_names(kind: Any, metadata: Iterable[Any] = ()) -> list[str]:
     """Return the names that an annotation allows; none for another kind of value."""
-    parts = [*metadata, *get_args(kind)]
+    kind, marks = unwrap(kind, metadata)
     if get_origin(kind) is Literal:
-        return parts
-    rules = [
-        mark.names if isinstance(mark, OneOf) else mark.among
-        for mark in parts
-        if isinstance(mark, OneOf | Names)
-    ]
-    found = [name for names in rules for name in names or ()]
-    return found + [
-        name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())
-    ]
+        return list(get_args(kind))
+    return [name for mark in marks if isinstance(mark, OneOf | Names) for name in mark.among]
 
 
 def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
@@ -396,33 +354,23 @@ def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
 
 def describe(kind: Any, metadata: Iterable[Any] = ()) -> str:
     """Return the allowed values of an annotation in words."""
-    if get_origin(kind) is Annotated:
-        kind, *inner = get_args(kind)
-        metadata = [*inner, *metadata]
-    marks = [
-        mark
-        for outer in metadata
-        for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])
-    ]
-    null = next((f" or null ({mark.meaning})" for mark in marks if isinstance(mark, Null)), "")
+    kind, marks = unwrap(kind, metadata)
     rule = next((mark for mark in marks if isinstance(mark, Constraint)), None)
+    simple = {bool: "true or false", str: "a string", list: "a list"}
     if isinstance(rule, Ascending):
-        return f"{rule.expected}, each {describe(next(iter(get_args(kind))))}{null}"
-    if rule is not None:
-        return f"{rule.expected}{null}"
-    if get_origin(kind) in (Union, UnionType):
-        kinds = [inner for inner in get_args(kind) if inner is not NoneType]
-        return (
-            describe(kinds[0], marks)
-            if len(kinds) == 1
-            else " or ".join(map(describe, kinds)) + null
-        )
-    if get_origin(kind) is Literal:
+        text = f"{rule.expected}, each {describe(next(iter(get_args(kind))))}"
+    elif rule is not None:
+        text = str(rule.expected)
+    elif get_origin(kind) in (Union, UnionType):
+        text = " or ".join(describe(each) for each in get_args(kind) if each is not NoneType)
+    elif get_origin(kind) is Literal:
         names = list(get_args(kind))
-        return (f"one of {', '.join(names)}" if len(names) > 1 else format_value(names[0])) + null
-    if kind in (int, float):
-        return _describe_number(kind, marks) + null
-    return {bool: "true or false", str: "a string", list: "a list"}.get(kind, "an object") + null
+        text = f"one of {', '.join(names)}" if len(names) > 1 else format_value(names[0])
+    elif kind in (int, float):
+        text = _describe_number(kind, marks)
+    else:
+        text = simple.get(kind, "an object")
+    return text + "".join(f" or null ({mark.meaning})" for mark in marks if isinstance(mark, Null))
 
 
 def _describe_number(kind: type, marks: Iterable[Any]) -> str:
@@ -455,7 +403,7 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
         rule.convert(value)
     except ValueError:
         raise ConfigError(
-            f"{flag}: expected {rule.expected}, got {format_choice(value, rule.names)}"
+            f"{flag}: expected {rule.expected}, got {format_choice(value, rule.among)}"
         ) from None
 
 

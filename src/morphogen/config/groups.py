@@ -14,8 +14,10 @@ from morphogen.config.fields import (
     LEARNING,
     SIZE,
     TASK,
+    UNSET,
     Count,
     FilePath,
+    Flag,
     Names,
     Natural,
     NonNegative,
@@ -26,7 +28,6 @@ from morphogen.config.fields import (
     Share,
     Spec,
     is_unset,
-    option,
     spec,
 )
 from morphogen.config.parts import DATASETS, HOSTS, RULES
@@ -62,37 +63,32 @@ class DataSpec(Spec):
 
     PATH: ClassVar[str] = "data"
 
-    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(default=None, text="data set")
-    dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
-        default=None,
-        flag=("--data-dir", "DIR", TASK),
-        text="folder of data (default $MORPHOGEN_DATA, else ./data)",
-    )
-    placement: Literal["auto", "resident", "streamed"] = option(
-        default=AUTO,
-        flag=("--placement", "P", DEVICE),
-        text="training data on the device (resident) or read ahead from the host (streamed); "
-        "default auto: by its size",
-    )
-    resident_limit_gib: Positive = option(
-        default=4.0, text="size of all splits in GiB up to which placement auto is resident"
-    )
-    prefetch: Annotated[int, Field(ge=1, le=64)] = option(
-        default=3, text="minibatches read ahead of streamed data"
-    )
-    batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK)] = option(
-        default=None, flag=("--batch", "N", SIZE), text="samples per optimiser step of a host"
-    )
-    minibatches: Annotated[int, Field(ge=1, le=100_000), Null(BY_TASK)] = option(
-        default=None, flag=("--minibatches", "N", SIZE), text="optimiser steps of a host per epoch"
-    )
-    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
-        default="task",
-        text="validation samples per epoch: a number, task = as the task, at most all, null = all",
-    )
-    augment: bool = option(
-        default=True, flag=("--no-augment", "", TASK), text="train on the images as they are"
-    )
+    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = UNSET
+    """data set"""
+    dir: Annotated[
+        FilePath | None, Null("$MORPHOGEN_DATA, else ./data"), Flag("--data-dir", "DIR", TASK)
+    ] = None
+    """folder of data (default $MORPHOGEN_DATA, else ./data)"""
+    placement: Annotated[
+        Literal["auto", "resident", "streamed"], Flag("--placement", "P", DEVICE)
+    ] = AUTO
+    """training data on the device (resident) or read ahead from the host (streamed); default
+    auto: by its size
+    """
+    resident_limit_gib: Positive = 4.0
+    """size of all splits in GiB up to which placement auto is resident"""
+    prefetch: Annotated[int, Field(ge=1, le=64)] = 3
+    """minibatches read ahead of streamed data"""
+    batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK), Flag("--batch", "N", SIZE)] = UNSET
+    """samples per optimiser step of a host"""
+    minibatches: Annotated[
+        int, Field(ge=1, le=100_000), Null(BY_TASK), Flag("--minibatches", "N", SIZE)
+    ] = UNSET
+    """optimiser steps of a host per epoch"""
+    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = "task"
+    """validation samples per epoch: a number, task = as the task, at most all, null = all"""
+    augment: Annotated[bool, Flag("--no-augment", "", TASK)] = True
+    """false: train on the images as they are"""
 
 
 @spec
@@ -114,32 +110,24 @@ class HostSpec(Spec):
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
-        default=None, text="learning rate of hosts"
-    )
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
-        default=None, text="learning rate of seeds"
-    )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = option(
-        default=0.9, text="momentum of the optimiser of hosts and seeds"
-    )
-    weight_decay: Share = option(default=5e-4, text="weight decay of hosts and seeds")
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
-        default=1.0, text="limit of the gradient norm of each host, and of each seed"
-    )
-    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = option(
-        default=None, text="host network"
-    )
-    norm: Literal["group", "batch"] = option(
-        default="group",
-        text="normalisation layers of the host: over groups of channels, or over the batch",
-    )
-    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(
-        default=None, text="channels of the first block, or of a place in a sequence"
-    )
-    vocabulary: Annotated[Annotated[int, Field(ge=2, le=2**20)] | None, Null(BY_TASK)] = option(
-        default=None, text="tokens of a language model, as many as its text has"
-    )
+    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = UNSET
+    """learning rate of hosts"""
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = UNSET
+    """learning rate of seeds"""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """momentum of the optimiser of hosts and seeds"""
+    weight_decay: Share = 5e-4
+    """weight decay of hosts and seeds"""
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
+    """limit of the gradient norm of each host, and of each seed"""
+    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = None
+    """host network"""
+    norm: Literal["group", "batch"] = "group"
+    """normalisation layers of the host: over groups of channels, or over the batch"""
+    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = UNSET
+    """channels of the first block, or of a place in a sequence"""
+    vocabulary: Annotated[Annotated[int, Field(ge=2, le=2**20)] | None, Null(BY_TASK)] = None
+    """tokens of a language model, as many as its text has"""
 
 
 @spec
@@ -163,47 +151,34 @@ class LifecycleSpec(Spec):
 
     PATH: ClassVar[str] = "lifecycle"
 
-    permissive_gates: bool = option(
-        default=True,
-        text="gates check little: times, health of gradients; false checks contributions and "
-        "progress as well",
-    )
+    permissive_gates: bool = True
+    """gates check little: times, health of gradients; false checks contributions and progress as
+    well
+    """
     auto_forward: Annotated[
         tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))
-    ] = option(default=(), text="gates that a seed passes by itself as soon as it may")
-    min_prune_age: Natural = option(
-        default=5, text="epochs since germination before which PRUNE is illegal"
-    )
-    embargo_epochs: Count = option(
-        default=5, text="epochs that a slot cools down after a seed was pruned"
-    )
-    min_training_epochs: Natural = option(
-        default=10, text="epochs in training before gate BLEND opens"
-    )
-    min_blending_epochs: Natural = option(
-        default=10, text="epochs in blending before gate HOLD opens, unless gates are permissive"
-    )
-    min_improvement: float = option(
-        default=0.5,
-        text="points of accuracy gained in training for gate BLEND, unless gates are permissive",
-    )
-    min_gradient_ratio: NonNegative = option(
-        default=0.1,
-        text="gradient norm over the host's for gate BLEND, unless gates are permissive",
-    )
-    min_gradient_health: Share = option(
-        default=0.7,
-        text="health of the gradients of a seed, 0 to 1, for gate BLEND if gates are permissive",
-    )
-    min_contribution: float = option(
-        default=1.0, text="points of contribution for gate FOSSILIZE, unless gates are permissive"
-    )
-    vanishing: Positive = option(
-        default=1e-7, text="gradient norm below which a tensor counts as vanishing"
-    )
-    exploding: float = option(
-        default=10.0, text="gradient norm above which a tensor counts as exploding"
-    )
+    ] = ()
+    """gates that a seed passes by itself as soon as it may"""
+    min_prune_age: Natural = 5
+    """epochs since germination before which PRUNE is illegal"""
+    embargo_epochs: Count = 5
+    """epochs that a slot cools down after a seed was pruned"""
+    min_training_epochs: Natural = 10
+    """epochs in training before gate BLEND opens"""
+    min_blending_epochs: Natural = 10
+    """epochs in blending before gate HOLD opens, unless gates are permissive"""
+    min_improvement: float = 0.5
+    """points of accuracy gained in training for gate BLEND, unless gates are permissive"""
+    min_gradient_ratio: NonNegative = 0.1
+    """gradient norm over the host's for gate BLEND, unless gates are permissive"""
+    min_gradient_health: Share = 0.7
+    """health of the gradients of a seed, 0 to 1, for gate BLEND if gates are permissive"""
+    min_contribution: float = 1.0
+    """points of contribution for gate FOSSILIZE, unless gates are permissive"""
+    vanishing: Positive = 1e-7
+    """gradient norm below which a tensor counts as vanishing"""
+    exploding: float = 10.0
+    """gradient norm above which a tensor counts as exploding"""
 
     def cross_checks(self) -> list[str]:
         """The two gradient limits are in order."""
@@ -233,39 +208,28 @@ class GovernorSpec(Spec):
 
     PATH: ClassVar[str] = "governor"
 
-    enabled: bool = option(
-        default=True, text="roll back envs that panic; false reports signs and rolls nothing back"
-    )
-    sensitivity: Positive = option(
-        default=6.0, text="standard deviations above the mean loss that are an anomaly"
-    )
-    multiplier: Annotated[float, Field(ge=1)] = option(
-        default=1.5, text="times the mean loss that are an anomaly"
-    )
-    chance_band: OpenShare = option(
-        default=0.065,
-        text="distance from the loss of guessing, as its share, that counts as guessing",
-    )
-    good_below: OpenShare = option(
-        default=0.6,
-        text="mean loss, as a share of the loss of guessing, below which a return to guessing is "
-        "a panic",
-    )
-    warmup_limit: Annotated[float, Field(gt=1)] = option(
-        default=2.0,
-        text="times the loss of guessing that are an anomaly before enough losses are known",
-    )
-    window: Annotated[int, Field(ge=2, le=10_000)] = option(
-        default=20, text="normal losses that mean and deviation are computed from"
-    )
-    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = option(
-        default=10, text="normal losses before mean and deviation are used"
-    )
-    panics: Count = option(default=3, text="consecutive anomalous epochs that are a panic")
-    snapshot_every: Count = option(default=5, text="epochs between two snapshots of a healthy env")
-    max_rollbacks: Annotated[Count | None, Null("no limit")] = option(
-        default=None, text="rollbacks of an env in one episode, after which it is left alone"
-    )
+    enabled: bool = True
+    """roll back envs that panic; false reports signs and rolls nothing back"""
+    sensitivity: Positive = 6.0
+    """standard deviations above the mean loss that are an anomaly"""
+    multiplier: Annotated[float, Field(ge=1)] = 1.5
+    """times the mean loss that are an anomaly"""
+    chance_band: OpenShare = 0.065
+    """distance from the loss of guessing, as its share, that counts as guessing"""
+    good_below: OpenShare = 0.6
+    """mean loss, as a share of the loss of guessing, below which a return to guessing is a panic"""
+    warmup_limit: Annotated[float, Field(gt=1)] = 2.0
+    """times the loss of guessing that are an anomaly before enough losses are known"""
+    window: Annotated[int, Field(ge=2, le=10_000)] = 20
+    """normal losses that mean and deviation are computed from"""
+    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = 10
+    """normal losses before mean and deviation are used"""
+    panics: Count = 3
+    """consecutive anomalous epochs that are a panic"""
+    snapshot_every: Count = 5
+    """epochs between two snapshots of a healthy env"""
+    max_rollbacks: Annotated[Count | None, Null("no limit")] = None
+    """rollbacks of an env in one episode, after which it is left alone"""
 
     def cross_checks(self) -> list[str]:
         """Bands and counts fit each other."""
@@ -311,19 +275,14 @@ class SignalSpec(Spec):
 
     PATH: ClassVar[str] = "signal"
 
-    plateau_points: NonNegative = option(
-        default=0.5, text="points of accuracy per epoch below which a host is on a plateau"
-    )
-    stable_gain: Positive = option(
-        default=0.03, text="fall of the loss, as its share, below which an epoch is stable"
-    )
-    stable_regression: Positive = option(
-        default=0.05, text="rise of the loss, as its share, above which an epoch is not stable"
-    )
-    stable_epochs: Natural = option(
-        default=3,
-        text="consecutive stable epochs after which a host counts as stable; 0 = from the reset on",
-    )
+    plateau_points: NonNegative = 0.5
+    """points of accuracy per epoch below which a host is on a plateau"""
+    stable_gain: Positive = 0.03
+    """fall of the loss, as its share, below which an epoch is stable"""
+    stable_regression: Positive = 0.05
+    """rise of the loss, as its share, above which an epoch is not stable"""
+    stable_epochs: Natural = 3
+    """consecutive stable epochs after which a host counts as stable; 0 = from the reset on"""
 
 
 @spec
@@ -345,12 +304,10 @@ class AttributionSpec(Spec):
 
     PATH: ClassVar[str] = "attribution"
 
-    every: Count = option(default=1, text="epochs between two measurements of all contributions")
-    permutation_pairs: Annotated[int, Field(ge=1, le=64)] = option(
-        default=2,
-        text="pairs of random orders that contributions are sampled from, with more than 4 live "
-        "seeds",
-    )
+    every: Count = 1
+    """epochs between two measurements of all contributions"""
+    permutation_pairs: Annotated[int, Field(ge=1, le=64)] = 2
+    """pairs of random orders that contributions are sampled from, with more than 4 live seeds"""
 
 
 @spec
@@ -373,18 +330,12 @@ class EvaluationSpec(Spec):
 
     PATH: ClassVar[str] = "evaluation"
 
-    every_rounds: Natural = option(
-        default=10,
-        text="rounds between two plays of the policy on the same held-out instances; 0 = never",
-    )
-    episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = option(
-        default=None, text="held-out instances of such a play"
-    )
-    greedy: bool = option(
-        default=False,
-        text="the policy takes its likeliest actions in these plays and at the end; false: draws "
-        "them",
-    )
+    every_rounds: Natural = 10
+    """rounds between two plays of the policy on the same held-out instances; 0 = never"""
+    episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = UNSET
+    """held-out instances of such a play"""
+    greedy: bool = False
+    """the policy takes its likeliest actions in these plays and at the end; false: draws them"""
 
 
 @spec
@@ -409,26 +360,16 @@ class RewardSpec(Spec):
 
     PATH: ClassVar[str] = "reward"
 
-    rule: Annotated[str, OneOf(RULES)] = option(
-        default="delta",
-        flag=("--reward", "RULE", LEARNING),
-        text=f"reward of the policy: {', '.join(RULES.builtin())}, or another rule that "
-        "`morphogen rewards` lists "
-        "(default: value on digits, else delta)",
-    )
-    potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
-        default=1.0, text="weight of the potential that pays progress before it is delivered"
-    )
-    governor_penalty: Annotated[NonNegative, Null("from the rule")] = option(
-        default=None, text="penalty for a rollback"
-    )
-    op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(
-        default=0.0, text="cost of an executed op other than WAIT"
-    )
-    return_scale: Literal["running", "fixed"] = option(
-        default="running",
-        text="divide rewards by a running scale of returns, or leave them as they are (fixed)",
-    )
+    rule: Annotated[str, OneOf(RULES), Flag("--reward", "RULE", LEARNING)] = "delta"
+    """reward of the policy, as `morphogen rewards` lists (default: value on digits, else delta)"""
+    potential_scale: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """weight of the potential that pays progress before it is delivered"""
+    governor_penalty: Annotated[NonNegative, Null("from the rule")] = UNSET
+    """penalty for a rollback"""
+    op_cost: Annotated[float, Field(ge=0, le=0.01)] = 0.0
+    """cost of an executed op other than WAIT"""
+    return_scale: Literal["running", "fixed"] = "running"
+    """divide rewards by a running scale of returns, or leave them as they are (fixed)"""
 
     def fill_defaults(self) -> "RewardSpec":
         """Set the fields that depend on the rule; filling twice changes nothing."""

@@ -3,7 +3,7 @@ host.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from morphogen.errors import ConfigError
@@ -152,7 +152,7 @@ class Host:
         return tuple(sorted((known[name] for name in names), key=lambda slot: slot.place))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CnnSpec(Host):
     """Numbers of a CNN host: blocks of convolution, normalisation and ReLU; channels double per
     block.
@@ -176,14 +176,8 @@ class CnnSpec(Host):
     size: int  # height and width of the input
     classes: int
     norm: str = "group"  # or "batch"
-    computed_by: str = field(
-        default="morphogen.hosts.cnn:CnnNetworks", init=False, repr=False, compare=False
-    )
-    input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
-    blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    reach: int = field(init=False, repr=False, compare=False)
-    width: int | None = field(init=False, repr=False, compare=False)
+
+    computed_by = "morphogen.hosts.cnn:CnnNetworks"
 
     def __post_init__(self) -> None:
         make_plain(self)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from morphogen.config.fields import (
+    UNSET,
     Names,
     Natural,
     NonNegative,
@@ -15,7 +16,6 @@ from morphogen.config.fields import (
     Share,
     Span,
     Spec,
-    option,
     spec,
 )
 from morphogen.config.host import Host
@@ -44,24 +44,18 @@ class InstanceSpec(Spec):
 
     PATH: ClassVar[str] = "instance"
 
-    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use")
-    data_share: Span[PositiveShare] = option(
-        default=None, text="share of the training samples that an env may use, log-uniform"
-    )
-    label_noise: Span[Share] = option(
-        default=None, text="share of training labels replaced by another class, uniform"
-    )
-    classes: Span[Classes] = option(
-        default=None, text="number of classes, uniform; a random subset of that size is drawn"
-    )
-    reach: Span[Natural] = option(
-        default=None,
-        text="pixels that a kernel of the host sees to each side; places back that its attention "
-        "sees",
-    )
-    param_price: Span[NonNegative] = option(
-        default=None, text="price of the whole parameter budget in reward, log-uniform"
-    )
+    width: Span[PositiveShare] = UNSET
+    """share of the host's channels in use"""
+    data_share: Span[PositiveShare] = UNSET
+    """share of the training samples that an env may use, log-uniform"""
+    label_noise: Span[Share] = UNSET
+    """share of training labels replaced by another class, uniform"""
+    classes: Span[Classes] = UNSET
+    """number of classes, uniform; a random subset of that size is drawn"""
+    reach: Span[Natural] = UNSET
+    """pixels that a kernel of the host sees to each side; places back that its attention sees"""
+    param_price: Span[NonNegative] = UNSET
+    """price of the whole parameter budget in reward, log-uniform"""
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is
@@ -105,11 +99,10 @@ class ObserveSpec(Spec):
 
     PATH: ClassVar[str] = "observe"
 
-    instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = option(
-        default=INSTANCE_PARAMETERS,
-        text="parameters of the instance that the policy observes; the others, and what is "
-        "derived from them, are 0",
-    )
+    instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = INSTANCE_PARAMETERS
+    """parameters of the instance that the policy observes; the others, and what is derived from
+    them, are 0
+    """
 
 
 def reference_instance(classes: int, reach: int) -> InstanceSpec:

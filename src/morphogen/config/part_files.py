@@ -10,40 +10,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from morphogen.config.parts import (
-    ARMS,
-    BLUEPRINTS,
-    DATASETS,
-    HOSTS,
-    KINDS,
-    LEARNERS,
-    LOGGERS,
-    NETWORKS,
-    POLICIES,
-    RULES,
-)
-from morphogen.config.registry import error_line
-from morphogen.config.task import PRESETS, TASKS
+from morphogen.config.registry import REGISTRIES, error_line
 from morphogen.errors import ConfigError
 
 # absolute paths of files and names of modules that this process has imported
 IMPORTED: list[str] = []
-_REGISTRIES = (
-    TASKS,
-    DATASETS,
-    HOSTS,
-    BLUEPRINTS,
-    RULES,
-    NETWORKS,
-    LEARNERS,
-    LOGGERS,
-    POLICIES,
-    KINDS,
-    PRESETS,
-    ARMS,
-)
 _SUFFIX = ".py"
-_LOADERS = (__file__, importlib.__file__)
 
 
 def import_parts(name: str) -> None:
@@ -79,7 +51,7 @@ def import_parts(name: str) -> None:
 
 
 def _registered_parts() -> Iterator[tuple[str, str, int]]:
-    for registry in _REGISTRIES:
+    for registry in REGISTRIES:
         for name, part in registry.registered().items():
             yield registry.group, name, id(part)
 
@@ -105,16 +77,10 @@ def _describe(error: BaseException, name: str) -> str:
             f"expected a Python file ({_SUFFIX}) or the dotted name of a module, got {name}, "
             "which cannot be found"
         )
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")
-    ]
-    line = next(
-        (frame.lineno for frame in reversed(frames) if frame.filename == frames[0].filename), None
-    )
     text = "; ".join(error_line(error).splitlines())
+    line = error.lineno if isinstance(error, SyntaxError) else None
     if isinstance(error, SyntaxError):
-        line = error.lineno
         text = f"{type(error).__name__}: {error.msg}"
+    for frame in traceback.extract_tb(error.__traceback__):
+        line = frame.lineno if frame.filename == os.path.abspath(path) else line
     return f"{name}{'' if line is None else f', line {line}'}: {text}"

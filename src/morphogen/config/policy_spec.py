@@ -6,7 +6,9 @@ from pydantic import Field
 
 from morphogen.config.fields import (
     LEARNING,
+    UNSET,
     Count,
+    Flag,
     Natural,
     NonNegative,
     Null,
@@ -15,7 +17,6 @@ from morphogen.config.fields import (
     PositiveShare,
     Share,
     Spec,
-    option,
     spec,
 )
 from morphogen.config.parts import NETWORKS
@@ -90,24 +91,18 @@ class PolicySpec(Spec):
 
     PATH: ClassVar[str] = "policy"
 
-    network: Annotated[str, OneOf(NETWORKS)] = option(
-        default="lstm",
-        text="network of a trained policy; the settings below belong to lstm, but for floor",
-    )
-    hidden: Annotated[int, Field(ge=8, le=4_096)] = option(
-        default=128, text="width of the memory and the layers of the policy"
-    )
-    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(
-        default=4, text="width of the embedding of a blueprint"
-    )
-    memory: bool = option(
-        default=True, text="carry the memory from epoch to epoch, or begin each with an empty one"
-    )
-    floor: HeadFloors = option(default=HeadFloors())
-    op_bias: OpBias = option(default=OpBias())
-    full_bias: LogOdds = option(
-        default=2.0, text="log-odds of the alpha target FULL before training"
-    )
+    network: Annotated[str, OneOf(NETWORKS)] = "lstm"
+    """network of a trained policy; the settings below belong to lstm, but for floor"""
+    hidden: Annotated[int, Field(ge=8, le=4_096)] = 128
+    """width of the memory and the layers of the policy"""
+    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = 4
+    """width of the embedding of a blueprint"""
+    memory: bool = True
+    """carry the memory from epoch to epoch, or begin each with an empty one"""
+    floor: HeadFloors = HeadFloors()
+    op_bias: OpBias = OpBias()
+    full_bias: LogOdds = 2.0
+    """log-odds of the alpha target FULL before training"""
 
 
 @spec
@@ -133,67 +128,50 @@ class PpoSpec(Spec):
 
     PATH: ClassVar[str] = "ppo"
 
-    epochs: Annotated[int, Field(ge=1, le=1_000)] = option(
-        default=4,
-        flag=("--ppo-epochs", "N", LEARNING),
-        text="passes over a round in the update of the policy",
-    )
-    minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(
-        default=None, text="minibatches per pass, each a group of envs with whole episodes"
-    )
-    lr: Positive = option(
-        default=1e-3, flag=("--lr", "X", LEARNING), text="learning rate of the policy"
-    )
-    lr_end: Annotated[Positive | None, Null("constant")] = option(
-        default=None, text="learning rate at the end of its schedule"
-    )
-    lr_anneal_rounds: Natural = option(default=0, text="rounds until lr_end is reached")
-    ratio: Literal["head", "joint"] = option(
-        default="head", text="clip the probability ratio of each head, or of the action"
-    )
-    clip: PositiveShare = option(default=0.2, text="clip range of the probability ratio")
-    target_kl: Annotated[Positive | None, Null("no stop")] = option(
-        default=0.03, text="divergence in nats; an update stops at 1.5 times of it"
-    )
-    gamma: PositiveShare = option(default=0.995, text="discount per epoch")
-    gae_lambda: Share = option(default=0.95, text="decay of the advantage estimate per epoch")
-    entropy_coef: NonNegative = option(default=0.05, text="entropy coefficient in the first round")
-    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = option(
-        default=0.01, text="entropy coefficient after entropy_anneal_rounds"
-    )
-    entropy_anneal_rounds: Natural = option(
-        default=40,
-        flag=("--entropy-anneal-rounds", "N", LEARNING),
-        text="rounds until the entropy coefficient is least",
-    )
-    entropy_coef_head: HeadFactors = option(default=HeadFactors())
-    value_coef: NonNegative = option(default=0.5, text="weight of the critic's loss")
-    value_warmup_rounds: Natural = option(
-        default=0,
-        flag=("--value-warmup-rounds", "N", LEARNING),
-        text="rounds until the critic counts in full",
-    )
-    world_envs: Count = option(
-        default=1,
-        text="consecutive envs that play the same world after imitation, for the mean advantage of "
-        "the others to be subtracted; 1 = each its own",
-    )
-    imitation_rounds: Natural = option(
-        default=0,
-        text="rounds at the start in which the heuristic acts and the policy learns to imitate it",
-    )
-    imitation_limit: PositiveShare = option(
-        default=1.0,
-        text="probability above which imitation leaves an action alone, so that others are still "
-        "tried",
-    )
-    price_warmup_rounds: Natural = option(
-        default=0, text="rounds in which prices of training instances rise to their range"
-    )
-    contribution_coef: NonNegative = option(
-        default=0.0, text="weight of a head that predicts contributions; 0 = no such head"
-    )
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
-        default=1.0, text="limit of the gradient norm of the policy"
-    )
-    weight_decay: NonNegative = option(default=0.0, text="weight decay of the policy")
+    epochs: Annotated[int, Field(ge=1, le=1_000), Flag("--ppo-epochs", "N", LEARNING)] = 4
+    """passes over a round in the update of the policy"""
+    minibatches: Annotated[Count, Null("gcd(4, envs)")] = UNSET
+    """minibatches per pass, each a group of envs with whole episodes"""
+    lr: Annotated[Positive, Flag("--lr", "X", LEARNING)] = 1e-3
+    """learning rate of the policy"""
+    lr_end: Annotated[Positive | None, Null("constant")] = None
+    """learning rate at the end of its schedule"""
+    lr_anneal_rounds: Natural = 0
+    """rounds until lr_end is reached"""
+    ratio: Literal["head", "joint"] = "head"
+    """clip the probability ratio of each head, or of the action"""
+    clip: PositiveShare = 0.2
+    """clip range of the probability ratio"""
+    target_kl: Annotated[Positive | None, Null("no stop")] = 0.03
+    """divergence in nats; an update stops at 1.5 times of it"""
+    gamma: PositiveShare = 0.995
+    """discount per epoch"""
+    gae_lambda: Share = 0.95
+    """decay of the advantage estimate per epoch"""
+    entropy_coef: NonNegative = 0.05
+    """entropy coefficient in the first round"""
+    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = 0.01
+    """entropy coefficient after entropy_anneal_rounds"""
+    entropy_anneal_rounds: Annotated[Natural, Flag("--entropy-anneal-rounds", "N", LEARNING)] = 40
+    """rounds until the entropy coefficient is least"""
+    entropy_coef_head: HeadFactors = HeadFactors()
+    value_coef: NonNegative = 0.5
+    """weight of the critic's loss"""
+    value_warmup_rounds: Annotated[Natural, Flag("--value-warmup-rounds", "N", LEARNING)] = 0
+    """rounds until the critic counts in full"""
+    world_envs: Count = 1
+    """consecutive envs that play the same world after imitation, for the mean advantage of the
+    others to be subtracted; 1 = each its own
+    """
+    imitation_rounds: Natural = 0
+    """rounds at the start in which the heuristic acts and the policy learns to imitate it"""
+    imitation_limit: PositiveShare = 1.0
+    """probability above which imitation leaves an action alone, so that others are still tried"""
+    price_warmup_rounds: Natural = 0
+    """rounds in which prices of training instances rise to their range"""
+    contribution_coef: NonNegative = 0.0
+    """weight of a head that predicts contributions; 0 = no such head"""
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
+    """limit of the gradient norm of the policy"""
+    weight_decay: NonNegative = 0.0
+    """weight decay of the policy"""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from morphogen.config.fields import Spec, describe, fields_of
+from morphogen.config.fields import Flag, Spec, describe, fields_of
 from morphogen.config.spec import RunSpec
 
 
@@ -17,8 +17,7 @@ class Setting(NamedTuple):
     path: str  # ppo.clip
     meaning: str
     default: Any  # of the class; a preset or a task may have another one
-    flag: str  # of the command line; "" = only --set
-    group: str  # title of a group of flags
+    flag: Flag | None  # of the command line; None: only --set
     field: FieldInfo
 
     @property
@@ -36,13 +35,12 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
         if fields_of(info.annotation):
             yield from list_settings(info.annotation, f"{path}.")
             continue
-        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-        flag = str(extra.get("flag", ""))
+        extra: Any = info.json_schema_extra or {"flag": [""]}
+        marks = [mark for mark in info.metadata if isinstance(mark, Flag)]
+        flag = next(iter(marks), Flag(*extra["flag"]) if extra["flag"][0] else None)
         meaning = info.description or f"{_first_clause(kind)}: {name}"
-        # the flag has the text
-        meaning = f"false: {meaning}" if flag.startswith("--no-") else meaning
         default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
-        yield Setting(path, meaning, default, flag, str(extra.get("group", "")), info)
+        yield Setting(path, " ".join(meaning.split()), default, flag, info)
 
 
 def _first_clause(kind: type) -> str:

@@ -14,10 +14,9 @@ is imported when its name is first used, so a broken package stops only the runs
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
-from itertools import chain
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
@@ -45,10 +44,6 @@ def _scan(path: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoints]]:
         for point in points.select(group=group):
             found.setdefault(group, {}).setdefault(point.name, []).append(point)
     return found
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
 def _author(point: metadata.EntryPoint) -> str:
@@ -81,26 +76,7 @@ def is_ours(part: object) -> bool:
     return type(part).__module__.partition(".")[0] == "morphogen"
 
 
-class Registries(Collection[str]):
-    """Names of several registries, for a setting that takes a part of any of them."""
-
-    def __init__(self, *registries: "Registry[Any]") -> None:
-        self._registries = registries
-
-    def adopt(self, value: Any) -> Any:
-        """Return the name of a part that is given as an object; any other value is returned as it
-        is.
-        """
-        return next((each.adopt(value) for each in self._registries if each.is_part(value)), value)
-
-    def __contains__(self, name: object) -> bool:
-        return any(name in registry for registry in self._registries)
-
-    def __iter__(self) -> Iterator[str]:
-        return chain(*self._registries)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._registries))
+REGISTRIES: list["Registry[Any]"] = []  # all of this process
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -152,6 +128,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._expected = expected
         self._core = dict(core or {})
         self._registered: dict[str, T] = {}
+        REGISTRIES.append(self)
 
     def __repr__(self) -> str:
         return f"Registry({self.kind}: {', '.join(self)})"
@@ -162,10 +139,12 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and
         for an object that is no part of this kind.
         """
-        if not _is_name(name):
+        if not NAME.fullmatch(name):
             remedy = "; a function made by def has a name" if name == "<lambda>" else ""
-            allowed = "letters and digits, with . _ - between them"
-            raise ConfigError(f"name of a {self.kind}: expected {allowed}, got {name!a}{remedy}")
+            raise ConfigError(
+                f"name of a {self.kind}: expected letters and digits, with . _ - between them, "
+                f"got {name!a}{remedy}"
+            )
         if not self.is_part(part):
             raise ConfigError(
                 f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}"
@@ -208,24 +187,6 @@ class Registry(Mapping[str, T], Generic[T]):
         offers = self._offers().items()
         return (*self._core, *(name for name, points in offers if EXTRA.fullmatch(points[0].value)))
 
-    def unusable(self) -> dict[str, str]:
-        """Describe the offers of packages that cannot be used, by name: an invalid name, or one in
-        use.
-        """
-        faults: dict[str, str] = {}
-        for name, points in self._entry_points().items():
-            field = f"entry point of {_authors(points)}: expected"
-            if not NAME.fullmatch(name):
-                faults[name] = (
-                    f"{field} a name of letters and digits, with . _ - between them, got {name!a}"
-                )
-            elif name not in self._offers():
-                whose = f"a {self.kind} of {self.origin(name)}"
-                faults[name] = (
-                    f"{field} a free name, got {name!a}, {whose}; the entry point is ignored"
-                )
-        return faults
-
     def source(self, name: str) -> str:
         """Return the beginning of a message about a part: `reward.rule: thrift of package 1.0`."""
         return f"{self.setting}: {name} of {self.origin(name)}"
@@ -267,13 +228,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self._core) + len(self._registered) + len(self._offers())
 
-    def _entry_points(self) -> Mapping[str, EntryPoints]:
-        return _scan(tuple(sys.path)).get(self.group, {})
-
     def _offers(self) -> dict[str, EntryPoints]:
-        """Return the usable offers of installed packages, by name in alphabetical order."""
+        """Return the offers of installed packages under free names, in alphabetical order."""
         taken = (*self._core, *self._registered)
-        points = sorted(self._entry_points().items())
-        return {
-            name: offers for name, offers in points if NAME.fullmatch(name) and name not in taken
-        }
+        points = sorted(_scan(tuple(sys.path)).get(self.group, {}).items())
+        return {name: offers for name, offers in points if name not in taken}

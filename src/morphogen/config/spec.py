@@ -3,8 +3,9 @@ happens.
 """
 
 import math
+from collections import ChainMap
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack, cast
 
 from pydantic import Field
 
@@ -15,15 +16,17 @@ from morphogen.config.fields import (
     BY_TASK,
     SIZE,
     TASK,
+    UNSET,
+    Flag,
     Names,
     Null,
     OneOf,
     Settings,
     Spec,
     explicit_settings,
+    is_group,
     is_unset,
     merge_settings,
-    option,
     spec,
     to_settings,
 )
@@ -39,7 +42,6 @@ from morphogen.config.instance_spec import (
 from morphogen.config.keywords import RunFields
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.registry import Registries
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
@@ -66,18 +68,21 @@ RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
-    *(
-        "rounds",
-        "engine.devices",
-        "engine.threads",
-        "engine.compile",
-        "engine.capture",
-        "engine.activation_mib",
-    ),
-    *("engine.phase_profile", "engine.deterministic", "engine.tf32", *PROCESS_SETTINGS),
-    *("telemetry", "checkpoint"),
+    "rounds",
+    "engine.devices",
+    "engine.threads",
+    "engine.compile",
+    "engine.capture",
+    "engine.activation_mib",
+    "engine.phase_profile",
+    "engine.deterministic",
+    "engine.tf32",
+    *PROCESS_SETTINGS,
+    "telemetry",
+    "checkpoint",
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
+_CONTROLLERS = ChainMap[str, Any](cast(Any, POLICIES), cast(Any, LEARNERS))
 _DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 
@@ -116,85 +121,60 @@ class RunSpec(Spec):
 
         def __init__(self, **fields: Unpack[RunFields]) -> None: ...
 
-    task: Annotated[str, OneOf(TASKS)] = option(
-        default=DEFAULT_TASK,
-        flag=("--task", "NAME", TASK),
-        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a "
-        "registered one",
-    )
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
-        default=0,
-        flag=("--seed", "N", SIZE),
-        text="fixes every random number of the run (default 0)",
-    )
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = option(
-        default=50,
-        flag=("--rounds", "N", SIZE),
-        text="rounds; each plays one episode per env, then updates the policy",
-    )
-    envs: Annotated[int, Field(ge=1, le=65_536)] = option(
-        default=32, flag=("--envs", "N", SIZE), text="host networks trained side by side"
-    )
-    episode_length: Annotated[int, Field(ge=1, le=10_000), Null(BY_TASK)] = option(
-        default=None,
-        flag=("--episode-length", "N", SIZE),
-        text="epochs in the life of a host, one action each",
-    )
-    slots: Annotated[tuple[str, ...], Names(least=1), Null(BY_TASK)] = option(
-        default=None,
-        flag=("--slots", "ID", TASK),
-        text="places in the host where seeds may grow, e.g. r0c0 r1c0",
-    )
-    max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
-        default=0,
-        flag=("--max-seeds", "N", TASK),
-        text="most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)",
-    )
-    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
-        default=(),
-        text="kinds of seeds that may be germinated; none named = all that the host comes with",
-    )
-    disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
-        default=(), text="ops that the policy may never use"
-    )
-    instances: Literal["task", "single"] = option(
-        default="task",
-        flag=("--instances", "MODE", TASK),
-        text="task = hosts and data vary (default), single = all alike",
-    )
-    instance: InstanceSpec = option(default=InstanceSpec())
-    policy_name: Annotated[str, OneOf(Registries(LEARNERS, POLICIES), SCHEDULE_FILE)] = option(
-        default="ppo",
-        text="policy that acts: the network that a learner trains (ppo), a baseline, or "
-        "schedule:FILE with actions",
-    )
-    final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
-        default=None,
-        flag=("--final-episodes", "N", SIZE),
-        text="held-out episodes played at the end; 0 = none",
-    )
-    preset: Annotated[Annotated[str, OneOf(PRESETS.keys())] | None, Null("none")] = option(
-        default=None,
-        flag=("--preset", "NAME", TASK),
-        text="start from a named set of settings: " + ", ".join(PRESETS),
-    )
-    data: groups.DataSpec = option(default=groups.DataSpec())
-    host: groups.HostSpec = option(default=groups.HostSpec())
-    lifecycle: groups.LifecycleSpec = option(default=groups.LifecycleSpec())
-    governor: groups.GovernorSpec = option(default=groups.GovernorSpec())
-    signal: groups.SignalSpec = option(default=groups.SignalSpec())
-    observe: ObserveSpec = option(default=ObserveSpec())
-    attribution: groups.AttributionSpec = option(default=groups.AttributionSpec())
-    heuristic: HeuristicSpec = option(default=HeuristicSpec())
-    evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec())
-    reward: groups.RewardSpec = option(default=groups.RewardSpec())
-    policy: PolicySpec = option(default=PolicySpec())
-    ppo: PpoSpec = option(default=PpoSpec())
-    engine: EngineSpec = option(default=EngineSpec())
-    telemetry: TelemetrySpec = option(default=TelemetrySpec())
-    checkpoint: CheckpointSpec = option(default=CheckpointSpec())
+    task: Annotated[str, OneOf(TASKS), Flag("--task", "NAME", TASK)] = DEFAULT_TASK
+    """data and host network (default digits), as `morphogen data` lists"""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Flag("--seed", "N", SIZE)] = 0
+    """fixes every random number of the run (default 0)"""
+    rounds: Annotated[int, Field(ge=1, le=1_000_000), Flag("--rounds", "N", SIZE)] = 50
+    """rounds; each plays one episode per env, then updates the policy"""
+    envs: Annotated[int, Field(ge=1, le=65_536), Flag("--envs", "N", SIZE)] = 32
+    """host networks trained side by side"""
+    episode_length: Annotated[
+        int, Field(ge=1, le=10_000), Null(BY_TASK), Flag("--episode-length", "N", SIZE)
+    ] = UNSET
+    """epochs in the life of a host, one action each"""
+    slots: Annotated[
+        tuple[str, ...], Names(least=1), Null(BY_TASK), Flag("--slots", "ID", TASK)
+    ] = UNSET
+    """places in the host where seeds may grow, e.g. r0c0 r1c0"""
+    max_seeds: Annotated[int, Field(ge=0, le=10_000), Flag("--max-seeds", "N", TASK)] = 0
+    """most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)"""
+    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = ()
+    """kinds of seeds that may be germinated; none named = all that the host comes with"""
+    disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = ()
+    """ops that the policy may never use"""
+    instances: Annotated[Literal["task", "single"], Flag("--instances", "MODE", TASK)] = "task"
+    """task = hosts and data vary (default), single = all alike"""
+    instance: InstanceSpec = InstanceSpec()
+    policy_name: Annotated[str, OneOf(_CONTROLLERS, SCHEDULE_FILE)] = "ppo"
+    """policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE
+    with actions
+    """
+    final_episodes: Annotated[
+        int, Field(ge=0, le=1_000_000), Null("as many as envs"), Flag("--final-episodes", "N", SIZE)
+    ] = UNSET
+    """held-out episodes played at the end; 0 = none"""
+    preset: Annotated[
+        Annotated[str, OneOf(PRESETS.keys())] | None, Null("none"), Flag("--preset", "NAME", TASK)
+    ] = None
+    """start from a named set of settings: a task, smoke, or another preset"""
+    data: groups.DataSpec = groups.DataSpec()
+    host: groups.HostSpec = groups.HostSpec()
+    lifecycle: groups.LifecycleSpec = groups.LifecycleSpec()
+    governor: groups.GovernorSpec = groups.GovernorSpec()
+    signal: groups.SignalSpec = groups.SignalSpec()
+    observe: ObserveSpec = ObserveSpec()
+    attribution: groups.AttributionSpec = groups.AttributionSpec()
+    heuristic: HeuristicSpec = HeuristicSpec()
+    evaluation: groups.EvaluationSpec = groups.EvaluationSpec()
+    reward: groups.RewardSpec = groups.RewardSpec()
+    policy: PolicySpec = PolicySpec()
+    ppo: PpoSpec = PpoSpec()
+    engine: EngineSpec = EngineSpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
     if TYPE_CHECKING:  # the setting groups of the extras of this distribution
-        regime: Any = option(default=None)
+        regime: Any = None
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
@@ -223,7 +203,7 @@ class RunSpec(Spec):
             >>> spec.envs, spec.ppo.clip, spec.ppo.epochs
             (8, 0.1, 2)
         """
-        replaced = {name for name, value in fields.items() if isinstance(value, Spec)}
+        replaced = {name for name, value in fields.items() if is_group(value)}
         kept = {
             name: value
             for name, value in to_settings(self, explicit=True).items()

@@ -3,10 +3,25 @@ task.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import field, replace
+from typing import Annotated, Any, ClassVar, Literal
 
-from morphogen.config.fields import Settings, raise_all
+from pydantic import Field
+from pydantic_core import core_schema
+
+from morphogen.config.fields import (
+    Constraint,
+    Count,
+    Names,
+    Natural,
+    NonNegative,
+    Null,
+    OneOf,
+    Positive,
+    Settings,
+    Spec,
+    spec,
+)
 from morphogen.config.host import CnnSpec, Host
 from morphogen.config.instance_spec import (
     InstanceSpec,
@@ -18,14 +33,33 @@ from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
 from morphogen.config.task_defaults import DIGITS_DEFAULTS, TINY_DEFAULTS
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
-from morphogen.vocab.plain import make_plain
-from morphogen.vocab.text import format_value, suggest
+from morphogen.vocab.text import format_value
 
 DEFAULT_TASK = "digits"
+_Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # a list is one too
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskSpec:
+class _NamedHost(Constraint):
+    """A host, or its name in `HOSTS`, which is replaced by the host."""
+
+    @property
+    def expected(self) -> str:
+        """The allowed values in words."""
+        return " or ".join([*HOSTS, "an object of a class that derives from Host"])
+
+    def convert(self, value: Any) -> Host:
+        """Return the host."""
+        host = HOSTS.get(value) if isinstance(value, str) else value
+        if not isinstance(host, Host):
+            raise ValueError
+        return host
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.convert)
+
+
+@spec
+class TaskSpec(Spec):
     """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config
     replace these.
 
@@ -41,135 +75,100 @@ class TaskSpec:
         'small'
     """
 
+    PATH: ClassVar[str] = "task"
+    IS_PART: ClassVar[bool] = True
+
     name: str
-    dataset: str | Callable[..., Any]
+    dataset: Annotated[str | Callable[..., Any], OneOf(DATASETS)]
     """Name in `DATASETS`, or the data set itself."""
-    host: str | Host
+    host: Annotated[str | Host, _NamedHost()]
     """Name in `HOSTS`, or the host itself."""
     question: str = "a task from outside"
     """The question the task asks, one line."""
-    slots: tuple[str, ...] = ()
+    slots: Annotated[tuple[str, ...], Names()] = ()
     """Enabled by default; () = all of the host."""
-    instance: InstanceSpec = field(default=InstanceSpec())
+    instance: InstanceSpec = InstanceSpec()
     """None in it = nothing impaired."""
-    batch: int = 32
+    batch: Count = 32
     """Samples per minibatch and env."""
-    minibatches: int = 16
+    minibatches: Count = 16
     """Per epoch."""
-    episode_length: int = 16
+    episode_length: Count = 16
     """Epochs."""
-    lr: float = 0.05
+    lr: Positive = 0.05
     """Of the host."""
-    seed_lr: float = 0.1
+    seed_lr: Positive = 0.1
     """Of the seeds."""
-    success: float = 95.0
+    success: NonNegative = 95.0
     """Accuracy in percent from which an episode counts as a success."""
-    target_loss: float = 0.05
+    target_loss: NonNegative = 0.05
     """Loss at which learning counts as complete, nats."""
-    scale: float = 1.0
+    scale: Positive = 1.0
     """A stored number is divided by this."""
-    mean: tuple[float, ...] | None = None
+    mean: Annotated[_Numbers | None, Null("of the training split")] = None
     """Per input channel, after division; None = of the training split."""
-    std: tuple[float, ...] | None = None
-    shift: int = 0
+    std: Annotated[_Numbers | None, Null("of the training split")] = None
+    shift: Natural = 0
     """Augmentation of images: largest shift, pixels."""
     flip: bool = False
     """Augmentation of images: mirror half of the samples."""
-    val_samples: int | None = None
+    val_samples: Annotated[Count | None, Null("all")] = None
     """Validation samples per epoch; None = all."""
-    plateau_threshold: float = 0.5
+    plateau_threshold: NonNegative = 0.5
     """Points of rolling accuracy below which a round changed nothing."""
-    improvement_threshold: float = 2.0
+    improvement_threshold: NonNegative = 2.0
     """Points from which one made a difference."""
-    param_budget: int | None = None
+    param_budget: Annotated[Count | None, Null("a fully grown network")] = None
     """Parameters that param_price is the price of; None = a fully grown network."""
-    kind: str = "networks"
+    kind: Annotated[str, OneOf(KINDS)] = "networks"
     """How envs train and validate: name in `KINDS`, or the kind itself."""
-    objective: str = DELIVERED
+    objective: Literal["delivered", "anytime"] = DELIVERED
     """Whose value counts: delivered (the last network), anytime (that in use, every epoch)."""
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)
     """Of the run, in the form of a config file."""
 
     def __post_init__(self) -> None:
-        make_plain(self)
-        for name, registry in (("dataset", DATASETS), ("host", HOSTS), ("kind", KINDS)):
-            if isinstance(value := getattr(self, name), str) and value not in registry:
-                known = (
-                    f"one of {', '.join(registry)}"
-                    if registry
-                    else f"an object (no {registry.kind} is registered)"
-                )
-                raise_all(
-                    [
-                        f"task {self.name}: {name}: expected {known}, got "
-                        f"{value!a}{suggest(value, registry)}"
-                    ]
-                )
-        host = HOSTS[self.host] if isinstance(self.host, str) else self.host
-        raise_all(self._faults(host))
+        super().__post_init__()
+        host = self.host
+        assert isinstance(host, Host)  # a name was replaced
         reference = reference_instance(host.classes, host.reach)
         ranges = {name: span for name, span in vars(self.instance).items() if span is not None}
-        derived = {
-            "dataset": DATASETS.adopt(self.dataset),
-            "kind": KINDS.adopt(self.kind),
-            "host": host,
-            "slots": self.slots or tuple(slot.name for slot in host.all_slots),
-            "instance": replace(reference, **ranges),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        slots = self.slots or tuple(slot.name for slot in host.all_slots)
+        object.__setattr__(self, "slots", slots)
+        object.__setattr__(self, "instance", replace(reference, **ranges))
 
     @property
     def value_name(self) -> str:
         """Name of the value of an episode: `network value`, or `anytime value`."""
         return OBJECTIVES[self.objective]
 
-    def _faults(self, host: Any) -> list[str]:
-        """Describe invalid fields, a line each."""
-        if not isinstance(host, Host):
-            return [
-                f"task {self.name}: host: expected an object of a class that derives from "
-                f"Host, got {host!a:.60}"
-            ]
+    def cross_checks(self) -> list[str]:
+        """Slots, channels, augmentation and ranges of instances fit the host."""
+        host = self.host
+        assert isinstance(host, Host)
         known = [slot.name for slot in host.all_slots]
         images = len(host.input_shape) == 3
         channels = host.input_shape[0]
-        counts = ("batch", "minibatches", "episode_length")
-        given = {"mean": self.mean, "std": self.std}
-        variable = " and ".join(variable_parameters(host))
+        per_channel = f"{channels} numbers, one per input channel"
         checks = {
             "name": (
-                bool(NAME.fullmatch(self.name)),
+                NAME.fullmatch(self.name) is not None,
                 "letters and digits, with . _ - between them",
             ),
-            "dataset": (
-                isinstance(self.dataset, str) or callable(self.dataset),
-                "a data set or its name",
-            ),
             "slots": (set(self.slots) <= set(known), f"names out of {', '.join(known)}"),
-            **{
-                name: (
-                    type(getattr(self, name)) is int and getattr(self, name) >= 1,
-                    "an integer >= 1",
-                )
-                for name in counts
-            },
-            **{
-                name: (
-                    values is None or len(values) == channels,
-                    f"{channels} numbers, one per input channel",
-                )
-                for name, values in given.items()
-            },
+            "mean": (self.mean is None or len(self.mean) == channels, per_channel),
+            "std": (self.std is None or len(self.std) == channels, per_channel),
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
             "flip": (not self.flip or images, "false with samples that are no images"),
-            "objective": (self.objective in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}"),
-            "instance": (not impaired_parameters(self.instance, host), f"{variable} alone"),
+            "instance": (
+                not impaired_parameters(self.instance, host),
+                f"{' and '.join(variable_parameters(host))} alone",
+            ),
         }
         return [
-            f"task {self.name}: {name}: expected {allowed}, got {format_value(getattr(self, name))}"
-            for name, (ok, allowed) in checks.items()
-            if not ok
+            f"task.{name}: expected {allowed}, got {format_value(getattr(self, name))}"
+            for name, (fits, allowed) in checks.items()
+            if not fits
         ]
 
 

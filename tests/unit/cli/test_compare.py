@@ -10,11 +10,12 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.cli import compare, main
-from morphogen.cli.compare import NO_VERDICT, ComparisonSide, compare_pair
+from morphogen.cli import main, series
+from morphogen.cli.compare import NO_VERDICT, compare_pair
 from morphogen.log import run_directory
 from morphogen.log.run_log import read_rounds
 from morphogen.ppo.exchange import ALONE
+from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
@@ -136,10 +137,7 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     place = tmp_path / "run"
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    side = ComparisonSide("mine", {place: spec}, needs_training=True)
-    compare.train_side(side, console=None, halt=lambda: True, exchange=ALONE)
-    assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    compare.train_side(side, console=None, halt=lambda: False, exchange=ALONE)
+    series.train_run(place, spec, command="", console=None, parts=Parts(), exchange=ALONE)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
     assert len(read_rounds(place)) == 2
 
@@ -176,9 +174,9 @@ def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
 REFUSED = {
     "smoke": "compare: expected two or more sides, got 1",
     "smoke smoke --out {new}": 'compare: expected every name once, got "smoke" twice',
-    "smoke rule:nothing --out {new}": "side: expected rule: and one of sparse, delta",
+    "smoke rule:nothing --out {new}": "side: expected one of sparse, delta",
     "smoke nowhere --out {new}": "side: expected a run directory, a folder of them, a preset",
-    "smoke rule:delta": "--out: expected a directory to train smoke, rule:delta in, got nothing",
+    "smoke rule:delta": "--out: expected a directory to train smoke in, got nothing",
     "smoke rule:delta --seeds 1,1 --out {new}": '--seeds: expected every name once, got "1" twice',
     "smoke rule:delta --seeds 1,x --out {new}": "--seeds: expected an integer",
     "smoke rule:delta --rounds 0 --out {new}": "--rounds: expected an integer in 1 .. 1000000, "

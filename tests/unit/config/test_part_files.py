@@ -97,7 +97,7 @@ def test_a_name_without_a_file_or_module_is_refused(folder, name):
 def test_a_command_finds_the_names(capsys):
     assert main.main(["data", "mine", "--json", "--import", "my_parts.py"]) == 0
     [row] = json.loads(capsys.readouterr().out)["tasks"]
-    assert (row["task"], row["part_of"]) == ("mine", "this program")
+    assert (row["task"], row["of"]) == ("mine", "this program")
 
 
 def test_a_run_whose_parts_are_not_imported_says_which_file_it_needs(folder, capsys):

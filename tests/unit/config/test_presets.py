@@ -7,7 +7,6 @@ import pytest
 from support.extras import needs_extra
 
 from morphogen.config.config_files import build_spec, dump_config
-from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.registry import BUILT_IN
 from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS
@@ -78,46 +77,6 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     assert spec.task == PRESETS[name]["task"]
 
 
-def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():
-    spec = RunSpec(preset="digits")
-    run = {
-        "rounds": 90,
-        "envs": 64,
-        "max_seeds": 3,
-        "final_episodes": 64,
-        "disabled_ops": (),
-        "blueprints": (),
-    }
-    assert {name: getattr(spec, name) for name in run} == run
-    tuned = {
-        "host": {"norm"},
-        "lifecycle": {"auto_forward", "min_training_epochs"},
-        "reward": {"rule"},
-        "heuristic": {"max_seeds", "first_epoch", "min_plateau"},
-        "policy": {"full_bias"},
-        "ppo": {
-            *(
-                "lr",
-                "lr_end",
-                "lr_anneal_rounds",
-                "epochs",
-                "target_kl",
-                "entropy_coef",
-                "entropy_coef_end",
-            ),
-            *("world_envs", "imitation_rounds"),
-        },
-        "engine": {"threads"},
-        **{
-            group: set()
-            for group in ("data", "governor", "signal", "attribution", "telemetry", "checkpoint")
-        },
-    }
-    for group, names in tuned.items():
-        values, default = vars(getattr(spec, group)), vars(type(getattr(spec, group))())
-        assert {name for name in default if values[name] != default[name]} == names
-
-
 @needs_extra("legacy_rewards")  # their settings are part of the text
 @needs_extra("regimes")
 @needs_extra("loggers")
@@ -126,31 +85,9 @@ def test_the_text_of_the_default_config_is_the_recorded_one():
     assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG
 
 
-def test_presets_set_what_their_table_says():
-    smoke = resolve(build_spec({"preset": "smoke"}))
-    assert (smoke.rounds, smoke.envs, smoke.episode_length, smoke.ppo.minibatches) == (2, 4, 8, 2)
-    assert (
-        smoke.data.minibatches,
-        smoke.data.batch,
-        smoke.data.val_samples,
-        smoke.policy.hidden,
-    ) == (2, 16, 64, 16)
-
-
 @pytest.mark.slow
 def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
     train_ppo_vectorized(build_spec({"preset": "smoke"}), out=tmp_path / "run")
     assert {"SeedGerminated", "SeedFossilized"} <= {
         event.name for event in events(tmp_path / "run")
     }
-
-
-def test_digits_vary_from_env_to_env_within_these_ranges():
-    assert TASKS["digits"].instance == InstanceSpec(
-        width=(0.25, 1),
-        data_share=(0.2, 1),
-        label_noise=(0, 0.2),
-        classes=(4, 10),
-        reach=(0, 1),
-        param_price=(0.005, 0.5),
-    )

@@ -5,7 +5,7 @@ only.
 import pytest
 from support.offered_packages import write_package
 
-from morphogen.config.registry import PROGRAM, Registries, Registry
+from morphogen.config.registry import PROGRAM, Registry
 from morphogen.errors import ConfigError
 
 
@@ -70,32 +70,12 @@ def test_an_object_in_the_place_of_a_name_is_registered_under_its_own():
         parts.adopt(Part(1, name="-"))
 
 
-def test_several_registries_are_one_for_a_setting_that_takes_either():
-    one, other = (
-        registry(),
-        Registry("word", setting="word", group="g", expected="a word", is_part=callable),
-    )
-    one.register("part", Part(1))
-    both = Registries(one, other)
-
-    def spoken():
-        """A word."""
-
-    assert both.adopt(spoken) == "spoken"
-    assert (list(both), len(both)) == (["part", "spoken"], 2)
-    assert "part" in both
-    assert "spoken" in both
-    assert "silent" not in both
-    assert both.adopt(7) == 7
-
-
 def test_offers_of_packages_are_listed_without_an_import_and_loaded_on_use(tmp_path, monkeypatch):
     source = "class Part:\n    number = 3\n\n\npart = Part()\nword = 'no part'\n"
     points = {
         "offered": "part",
         "wrong": "word",
         "missing": "nowhere",
-        "bad name": "part",
         "taken": "part",
     }
     write_package(tmp_path, source, {"morphogen.parts_of_a_test": points}, name="parts_of_others")
@@ -117,10 +97,4 @@ def test_offers_of_packages_are_listed_without_an_import_and_loaded_on_use(tmp_p
         parts["missing"]
     with pytest.raises(KeyError):
         parts["nobody"]
-    faults = parts.unusable()
-    assert set(faults) == {"bad name", "taken"}
-    assert (
-        "expected a free name, got 'taken', a part of this program; the entry point is ignored"
-        in faults["taken"]
-    )
     assert parts["taken"].number == 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from morphogen.cli import arguments, process, setting_flags
 from morphogen.config import files
-from morphogen.config.config_files import as_settings, dump_config, nest_setting, parse_value
+from morphogen.config.config_files import dump_config, nest_setting, parse_value
 from morphogen.config.fields import Settings, merge_settings
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError, DeviceError
@@ -48,12 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest.add_argument(
         "--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid
     )
-    rest.add_argument(
-        "--json",
-        metavar="FILE",
-        type=arguments.parse_path,
-        help="also write the numbers to a new file",
-    )
+    arguments.add_json_file(rest)
 
 
 def run(args: Namespace) -> int | None:
@@ -107,7 +102,7 @@ def _parse_axis(text: str) -> list[tuple[str, Settings]]:
             f"--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got {format_value(text)}"
         )
     try:
-        values, _ = as_settings(parse_value(f"[{raw}]"), path)
+        values = parse_value(f"[{raw}]")
     except ConfigError:  # words and numbers instead of JSON
         values = [arguments.parse_number(word) for word in raw.split(",")]
     return [

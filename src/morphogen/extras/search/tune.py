@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="2",
         help="worlds that each of them is played in (default 2)",
     )
-    rest.add_argument("--json", **arguments.JSON)
+    arguments.add_json(rest)
 
 
 def run(args: Namespace) -> int | None:

@@ -1,4 +1,4 @@
-"""Checkpoints of no run: trees of a test in the place of those of envs and learner."""
+"""Checkpoints of no run: trees of a test in the place of envs and learner."""
 
 from typing import Any
 

@@ -15,14 +15,7 @@ from morphogen.vocab.purpose import Purpose
 
 FLOOR = (0.005,) + (0.01,) * 7
 KEY = rng.env_keys(3, 0, 1)[0]
-FREE = (
-    Head.BLUEPRINT,
-    Head.STYLE,
-    Head.TEMPO,
-    Head.ALPHA_TARGET,
-    Head.ALPHA_SPEED,
-    Head.ALPHA_CURVE,
-)
+FREE = [head for head in Head if head > Head.SLOT]
 
 
 def source(seed: int) -> torch.Generator:
@@ -42,11 +35,6 @@ def masks(*lead: int, slots: int = 3, seed: int = 0, share: float = 0.6) -> Acti
     return ActionMasks(
         op=slot.any(-1), slot=slot, **{**free, "blueprint": blueprint}, batch_size=list(lead)
     )
-
-
-def only_wait(*lead: int, slots: int = 3) -> ActionMasks:
-    found = masks(*lead, slots=slots, share=0.0)
-    return found
 
 
 def observation(*lead: int, slots: int = 3, seed: int = 0) -> Observation:

@@ -325,8 +325,6 @@ CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
 OPTIONS = {
     # as a run: caches of tensordict are globals, and grow with what other tests compile
     "guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe,
-    # the code of the default backend, without optimisation by the C++ compiler: half its time
-    "aot_inductor.debug_compile": True,
     "compile_threads": 1,  # no pool of processes that load torch
 }
 

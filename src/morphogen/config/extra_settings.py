@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, TypeVar
 
-from morphogen.config.fields import Spec, option
+from morphogen.config.fields import Spec
 from morphogen.config.host import Host
 from morphogen.config.registry import Registry
 
@@ -57,7 +57,7 @@ def with_extras(cls: C) -> C:
         if owner == getattr(cls, "PATH", None):
             group = GROUPS[path]
             cls.__annotations__[name] = group
-            setattr(cls, name, option(default=group()))
+            setattr(cls, name, group())
     return cls
 
 

@@ -188,11 +188,6 @@ FilePath = Annotated[str, Printable("a path"), AfterValidator(lambda path: str(e
 Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 
-def option(*, default: Any, flag: tuple[str, str, str] = ("", "", ""), text: str = "") -> Any:
-    """Return a field with a default, its flag (see `Flag`), and its meaning."""
-    return Field(default, description=text, json_schema_extra={"flag": list(flag)})
-
-
 def is_unset(value: object) -> bool:
     """Return whether a field of a spec is None, so that `resolve` fills it in."""
     return value is None
@@ -227,9 +222,7 @@ class Spec:
         return {**handler(source), "strict": False}
 
 
-@dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(option, Field, field)
-)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, field))
 def spec(cls: C) -> C:
     """Make a class a spec: a frozen dataclass of pydantic that raises all faults as one
     ConfigError.

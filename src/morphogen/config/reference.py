@@ -35,9 +35,7 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
         if fields_of(info.annotation):
             yield from list_settings(info.annotation, f"{path}.")
             continue
-        extra: Any = info.json_schema_extra or {"flag": [""]}
-        marks = [mark for mark in info.metadata if isinstance(mark, Flag)]
-        flag = next(iter(marks), Flag(*extra["flag"]) if extra["flag"][0] else None)
+        flag = next((mark for mark in info.metadata if isinstance(mark, Flag)), None)
         meaning = info.description or f"{_first_clause(kind)}: {name}"
         default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
         yield Setting(path, " ".join(meaning.split()), default, flag, info)

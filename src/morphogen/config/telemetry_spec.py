@@ -8,13 +8,14 @@ from morphogen.config.extra_settings import with_extras
 from morphogen.config.fields import (
     BY_TASK,
     OUTPUT,
+    UNSET,
     Count,
     FilePath,
+    Flag,
     Names,
     NonNegative,
     Null,
     Spec,
-    option,
     spec,
 )
 from morphogen.config.parts import LOGGERS
@@ -194,34 +195,26 @@ class TelemetrySpec(Spec):
 
     PATH: ClassVar[str] = "telemetry"
 
-    level: Literal["off", "normal", "debug"] = option(
-        default="normal",
-        flag=("--telemetry-level", "L", OUTPUT),
-        text=f"{', '.join(LEVELS)} (default normal): nothing, the log, and gradients of every "
-        "layer of the hosts too",
+    level: Annotated[Literal["off", "normal", "debug"], Flag("--telemetry-level", "L", OUTPUT)] = (
+        "normal"
     )
-    dir: Annotated[FilePath | None, Null("the run directory")] = option(
-        default=None,
-        flag=("--telemetry-dir", "DIR", OUTPUT),
-        text="folder of the event file and the records (default: the run directory)",
-    )
-    loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
-        default=(),
-        flag=("--logger", "NAME", OUTPUT),
-        text=f"also write scalars to {', '.join(LOGGERS.builtin())}",
-    )
-    queue: Count = option(
-        default=256, text="MiB of rounds that wait for a slow logger before the run waits for it"
-    )
-    close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
-        default=30.0, text="seconds that a run waits for a logger, at most a day"
-    )
-    plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        default=None, text="points of rolling accuracy below which a round is on a plateau"
-    )
-    improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        default=None,
-        text="points of rolling accuracy above which a round is an improvement or a drop",
-    )
-    limits: AnomalyLimits = option(default=AnomalyLimits())
-    console: bool = option(default=True, text="print progress and tables")
+    """off, normal, debug (default normal): nothing, the log, and gradients of every layer of the
+    hosts too
+    """
+    dir: Annotated[
+        FilePath | None, Null("the run directory"), Flag("--telemetry-dir", "DIR", OUTPUT)
+    ] = None
+    """folder of the event file and the records (default: the run directory)"""
+    loggers: Annotated[tuple[str, ...], Names(among=LOGGERS), Flag("--logger", "NAME", OUTPUT)] = ()
+    """loggers that scalars are written to as well, as `morphogen config telemetry.loggers` lists"""
+    queue: Count = 256
+    """MiB of rounds that wait for a slow logger before the run waits for it"""
+    close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    """seconds that a run waits for a logger, at most a day"""
+    plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = UNSET
+    """points of rolling accuracy below which a round is on a plateau"""
+    improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = UNSET
+    """points of rolling accuracy above which a round is an improvement or a drop"""
+    limits: AnomalyLimits = AnomalyLimits()
+    console: bool = True
+    """print progress and tables"""

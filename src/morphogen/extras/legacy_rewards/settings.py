@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import (
+    UNSET,
     Count,
     Natural,
     NonNegative,
@@ -12,7 +13,6 @@ from morphogen.config.fields import (
     Positive,
     Share,
     is_unset,
-    option,
     spec,
 )
 
@@ -30,82 +30,66 @@ class LegacyRewardSpec(ExtraSpec):
 
     PATH: ClassVar[str] = "reward.legacy"
 
-    contribution_weight: NonNegative = option(
-        default=1.0, text="weight of the contribution of a seed"
-    )
-    proxy_weight: NonNegative = option(
-        default=0.3,
-        text="reward per point of progress within a stage, where no contribution was measured",
-    )
-    pbrs_weight: NonNegative = option(default=0.3, text="weight of the potential of stages")
-    stage_progress: NonNegative = option(default=0.3, text="potential per epoch in a stage")
-    stage_progress_cap: NonNegative = option(
-        default=2.0, text="limit of the potential of the epochs in a stage"
-    )
-    combine: Literal["harmonic", "minimum"] = option(
-        default="harmonic", text="mean of contribution and progress: harmonic, or the minimum"
-    )
-    ratio_threshold: Positive = option(
-        default=5.0,
-        text="contribution over the gain of the uncommitted seeds from which credit is fined",
-    )
-    discount_steepness: NonNegative = option(
-        default=3.0, text="steepness with which harm of the uncommitted seeds discounts credit"
-    )
-    escrow_clip: NonNegative = option(
-        default=2.0, text="most that an escrow account moves in a step; 0 = no limit"
-    )
-    rent_weight: NonNegative = option(
-        default=0.5, text="weight of the rent, by the logarithm of growth"
-    )
-    rent_cap: NonNegative = option(default=1.5, text="highest rent of a step")
-    host_params_floor: Count = option(
-        default=200, text="smallest size of a host, in parameters, that growth is compared with"
-    )
-    slot_rent_ratio: NonNegative = option(
-        default=0.0039, text="rent of every blended seed, as a share of the host's parameters"
-    )
-    shock_weight: NonNegative = option(
-        default=0.1958, text="fine on sudden changes of alpha, per squared change"
-    )
-    shock_cap: NonNegative = option(default=1.0, text="highest fine on sudden changes of alpha")
-    free_slots: Natural = option(
-        default=1, text="seeds and fossils that pay no rent for their slot"
-    )
-    warmup_epochs: Natural = option(
-        default=10, text="epochs until a germination has its full worth; 0 = from the start"
-    )
-    warmup_floor: Share = option(default=0.4, text="worth of a germination in epoch 0, as a share")
-    basic_terminal_weight: NonNegative = option(
-        default=5.0, text="reward of basic rules per share of accuracy gained over the episode"
-    )
-    basic_bonus_scale: NonNegative = option(
-        default=0.5, text="bonus of basic rules for fossilizing, per point of combined gain"
-    )
-    param_budget: Count = option(
-        default=500_000,
-        text="parameters that cost param_price in basic and basic_plus, whatever the task",
-    )
-    param_price: NonNegative = option(
-        default=0.1, text="price of param_budget parameters per step in basic and basic_plus"
-    )
-    drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = option(
-        default=None,
-        text="share of the bonus for fossilizing that is paid out over the remaining epochs",
-    )
-    drip_cap: NonNegative = option(default=0.1, text="highest pay-out of the drip in a step")
-    drip_negative_ratio: NonNegative = option(
-        default=0.5, text="limit of negative pay-outs of the drip, as a share of drip_cap"
-    )
-    drip_min_epochs: Count = option(default=5, text="fewest epochs over which the drip is paid out")
-    use_pbrs: bool = option(default=True, text="pay the potential of stages")
-    use_terminal: bool = option(
-        default=True, text="pay at the end of an episode, and for legitimate fossils"
-    )
-    use_anti_gaming: bool = option(
-        default=True, text="fine implausible credit and sudden changes of alpha"
-    )
-    use_timing: bool = option(default=True, text="discount early germination")
+    contribution_weight: NonNegative = 1.0
+    """weight of the contribution of a seed"""
+    proxy_weight: NonNegative = 0.3
+    """reward per point of progress within a stage, where no contribution was measured"""
+    pbrs_weight: NonNegative = 0.3
+    """weight of the potential of stages"""
+    stage_progress: NonNegative = 0.3
+    """potential per epoch in a stage"""
+    stage_progress_cap: NonNegative = 2.0
+    """limit of the potential of the epochs in a stage"""
+    combine: Literal["harmonic", "minimum"] = "harmonic"
+    """mean of contribution and progress: harmonic, or the minimum"""
+    ratio_threshold: Positive = 5.0
+    """contribution over the gain of the uncommitted seeds from which credit is fined"""
+    discount_steepness: NonNegative = 3.0
+    """steepness with which harm of the uncommitted seeds discounts credit"""
+    escrow_clip: NonNegative = 2.0
+    """most that an escrow account moves in a step; 0 = no limit"""
+    rent_weight: NonNegative = 0.5
+    """weight of the rent, by the logarithm of growth"""
+    rent_cap: NonNegative = 1.5
+    """highest rent of a step"""
+    host_params_floor: Count = 200
+    """smallest size of a host, in parameters, that growth is compared with"""
+    slot_rent_ratio: NonNegative = 0.0039
+    """rent of every blended seed, as a share of the host's parameters"""
+    shock_weight: NonNegative = 0.1958
+    """fine on sudden changes of alpha, per squared change"""
+    shock_cap: NonNegative = 1.0
+    """highest fine on sudden changes of alpha"""
+    free_slots: Natural = 1
+    """seeds and fossils that pay no rent for their slot"""
+    warmup_epochs: Natural = 10
+    """epochs until a germination has its full worth; 0 = from the start"""
+    warmup_floor: Share = 0.4
+    """worth of a germination in epoch 0, as a share"""
+    basic_terminal_weight: NonNegative = 5.0
+    """reward of basic rules per share of accuracy gained over the episode"""
+    basic_bonus_scale: NonNegative = 0.5
+    """bonus of basic rules for fossilizing, per point of combined gain"""
+    param_budget: Count = 500_000
+    """parameters that cost param_price in basic and basic_plus, whatever the task"""
+    param_price: NonNegative = 0.1
+    """price of param_budget parameters per step in basic and basic_plus"""
+    drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = UNSET
+    """share of the bonus for fossilizing that is paid out over the remaining epochs"""
+    drip_cap: NonNegative = 0.1
+    """highest pay-out of the drip in a step"""
+    drip_negative_ratio: NonNegative = 0.5
+    """limit of negative pay-outs of the drip, as a share of drip_cap"""
+    drip_min_epochs: Count = 5
+    """fewest epochs over which the drip is paid out"""
+    use_pbrs: bool = True
+    """pay the potential of stages"""
+    use_terminal: bool = True
+    """pay at the end of an episode, and for legitimate fossils"""
+    use_anti_gaming: bool = True
+    """fine implausible credit and sudden changes of alpha"""
+    use_timing: bool = True
+    """discount early germination"""
 
     def fill_owner(self, owner: "RewardSpec") -> "RewardSpec":
         """Set the penalty for a rollback under a rule of the extra, and the share of the drip."""

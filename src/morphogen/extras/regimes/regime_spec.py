@@ -5,7 +5,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from morphogen.config.extra_settings import ExtraSpec
-from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
+from morphogen.config.fields import (
+    Ascending,
+    Count,
+    Null,
+    Share,
+    Spec,
+    spec,
+)
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import Classes
 from morphogen.data.image_view import View
@@ -28,13 +35,16 @@ class ViewWeights(Spec):
 
     PATH: ClassVar[str] = "regime.views"
 
-    plain: Weight = option(default=1, text="weight of images as they are")
-    inverted: Weight = option(
-        default=0, text="weight of images with every normalised number negated"
-    )
-    turned: Weight = option(default=0, text="weight of images turned by 90 degrees")
-    half: Weight = option(default=0, text="weight of images whose right half is hidden")
-    noisy: Weight = option(default=0, text="weight of images with noise")
+    plain: Weight = 1
+    """weight of images as they are"""
+    inverted: Weight = 0
+    """weight of images with every normalised number negated"""
+    turned: Weight = 0
+    """weight of images turned by 90 degrees"""
+    half: Weight = 0
+    """weight of images whose right half is hidden"""
+    noisy: Weight = 0
+    """weight of images with noise"""
 
     @property
     def choices(self) -> tuple[View, ...]:
@@ -66,26 +76,23 @@ class RegimeSpec(ExtraSpec):
     PATH: ClassVar[str] = "regime"
     PROCESS: ClassVar[str] = "morphogen.extras.regimes.regime_process:RegimeProcess"
 
-    hazard: Share = option(
-        default=0.0, text="probability per epoch that a new regime begins; 0 = one regime"
-    )
-    least: Count = option(default=1, text="epochs that a regime lasts at least")
-    views: ViewWeights = option(default=ViewWeights())
-    noise: Annotated[float, Field(gt=0, le=100)] = option(
-        default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
-    )
-    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in the env")] = option(
-        default=None,
-        text="number of classes of a regime, uniform; a random subset of that size is drawn "
-        "(default: as in the env)",
-    )
+    hazard: Share = 0.0
+    """probability per epoch that a new regime begins; 0 = one regime"""
+    least: Count = 1
+    """epochs that a regime lasts at least"""
+    views: ViewWeights = ViewWeights()
+    noise: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """deviation of the noise of noisy images, whose numbers are normalised"""
+    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in the env")] = None
+    """number of classes of a regime, uniform; a random subset of that size is drawn (default: as
+    in the env)
+    """
     noisy_classes: Annotated[
         tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")
-    ] = option(
-        default=None,
-        text="number of classes of a regime whose images are noisy, uniform (default: as in "
-        "other regimes)",
-    )
+    ] = None
+    """number of classes of a regime whose images are noisy, uniform (default: as in other
+    regimes)
+    """
 
     def classes_in(self, view: View) -> tuple[int, int] | None:
         """Range of the number of classes of a regime with this view; None = as in the env."""

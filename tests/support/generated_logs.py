@@ -6,7 +6,6 @@ from dataclasses import fields
 from pathlib import Path
 
 from support.random_records import SLOTS, facts, live, round_record
-from support.seed_tallies import tallies_of
 from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
@@ -24,7 +23,7 @@ from morphogen.log.kinds.round import (
 )
 from morphogen.log.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
 from morphogen.log.round_summary import RoundCosts, round_events, summarise, throughput_events
-from morphogen.log.scores import scoreboard
+from morphogen.log.scores import count_seeds, scoreboard
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, code_labels
 
@@ -38,11 +37,14 @@ def spec_of(rounds, envs, epochs):
 
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     """All events of a run at level debug, the last round included only where it ended."""
-    dice = random.Random(seed)
+    dice, tallies = random.Random(seed), {}
     found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
     for round in range(rounds):
-        found += _round(dice, round, live(seed * 1000 + round, envs, epochs), epochs)
-        scores = scoreboard(tallies_of(found), found[0].data.macs)
+        known = facts(envs, epochs)
+        record = round_record(live(seed * 1000 + round, envs, epochs)[1], known, round=round)
+        found += _round(dice, record)
+        tallies = count_seeds(tallies, record)
+        scores = scoreboard(tallies, found[0].data.macs)
         found.append(Envelope(BlueprintScores(tidy(scores)), round=round))
         found += _plays(round + 1)
     if ended:
@@ -181,10 +183,10 @@ EVALUATION = {
 }
 
 
-def _round(dice, round, history, epochs) -> Events:
-    known = facts(len(history[0]), epochs)
-    record = round_record(history[1], known, round=round)
-    costs = RoundCosts(dice.uniform(3, 5), len(history[0]) * epochs, 1.0, 0.1, phases=_phases(dice))
+def _round(dice, record) -> Events:
+    known, round = record.facts, record.round
+    steps = record.envs * record.epochs
+    costs = RoundCosts(dice.uniform(3, 5), steps, 1.0, 0.1, phases=_phases(dice))
     alarms = [
         anomaly(round, kind) for kind in ("kl_spike", "entropy_collapse") if dice.random() < 0.4
     ]

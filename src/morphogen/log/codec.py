@@ -3,10 +3,8 @@ back.  No torch.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any
 
@@ -20,7 +18,6 @@ from morphogen.vocab.text import format_value
 # None, bool, int, float, str, array or tensor, a list of trees, or a dict of them by name
 Tree = Any
 ARRAY = "$array"  # key of the index that replaces an array while a tree is checked
-RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
 
 def _take_array(value: Any, info: ValidationInfo) -> np.ndarray[Any, Any]:
@@ -38,23 +35,13 @@ def _take_array(value: Any, info: ValidationInfo) -> np.ndarray[Any, Any]:
         raise ValueError("expected a dense array of a dtype of numpy") from None
 
 
-def _parse_ratio(value: Any) -> Fraction:
-    if not isinstance(value, str) or not RATIO.fullmatch(value):
-        raise ValueError("expected a ratio of integers")
-    return Fraction(value)
-
-
 Array = Annotated[np.ndarray[Any, Any], PlainValidator(_take_array)]
-# exact: its text has a bound, 1e999999999 has none
-Ratio = Annotated[Fraction, PlainValidator(_parse_ratio)]
 
 
 def pack(value: Any) -> Tree:
     """Return the tree of a value: a dict for a dataclass or named tuple, a copy for an array."""
     if isinstance(value, np.ndarray):
         return np.array(value, order="C")
-    if isinstance(value, Fraction):
-        return str(value)
     if is_dataclass(value) or hasattr(value, "_fields"):
         names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
         return {name: pack(getattr(value, name)) for name in names}

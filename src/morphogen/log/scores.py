@@ -1,193 +1,120 @@
-"""Outcomes of the seeds of each blueprint, counted from the records of rounds.
-
-Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever
-it is split.
-"""
+"""Outcomes of the seeds of each blueprint, counted from the records of rounds."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from fractions import Fraction
-from functools import reduce
-from itertools import pairwise
-from typing import Any, Self
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
-import numpy as np
-
-from morphogen.log.codec import Array, Ratio
-from morphogen.log.events import tidy
-from morphogen.log.kinds.epoch import REMOVALS
+from morphogen.log.derive import LIFE_RULES, find_places, round_columns
+from morphogen.log.events import Event, tidy
+from morphogen.log.kinds import epoch as kinds
 from morphogen.log.kinds.round import BlueprintScore
-from morphogen.log.round_record import (
-    STAGE_POINTS,
-    RoundRecord,
-    history_before,
-    in_stages,
-    slot_history,
-)
+from morphogen.log.round_record import RoundRecord, in_stages
 from morphogen.vocab.stage import OCCUPIED, Stage
 
-
-@dataclass(frozen=True, slots=True)
-class ExactSums:
-    """Count, sum and sum of squares of numbers, without rounding."""
-
-    count: int = 0
-    total: Ratio = Fraction()
-    squares: Ratio = Fraction()
-
-    @classmethod
-    def from_values(cls, values: Iterable[float | None]) -> Self:
-        """Sums of numbers; None is left out."""
-        ratios = [value.as_integer_ratio() for value in values if value is not None]
-        if not ratios:
-            return cls()
-        whole = max(below for _, below in ratios)  # all are powers of 2
-        shares = [above * (whole // below) for above, below in ratios]
-        return cls(
-            len(ratios),
-            Fraction(sum(shares), whole),
-            Fraction(sum(n * n for n in shares), whole**2),
-        )
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            self.count + other.count, self.total + other.total, self.squares + other.squares
-        )
-
-    @property
-    def mean(self) -> float | None:
-        """The mean; None without a number."""
-        return float(self.total / self.count) if self.count else None
-
-    @property
-    def error(self) -> float | None:
-        """Standard error of the mean; None below two numbers."""
-        if self.count < 2:
-            return None
-        variance = (self.squares - self.total**2 / self.count) / (self.count - 1)
-        return math.sqrt(variance / self.count)
+# Blueprint -> group -> numbers: seeds by slot and pruned ones by reason; count, sum and squares of
+# a quantity.
+Tallies = Mapping[str, Mapping[str, Mapping[str, int | float]]]
+# Kind of event -> quantity -> field.
+QUANTITIES: dict[type[Event], dict[str, str]] = {
+    kinds.SeedGerminated: {"params": "params"},
+    kinds.SeedFossilized: {
+        "fossil_age": "age",
+        "contribution": "contribution",
+        "shapley": "shapley",
+        "change": "accuracy_change",
+    },
+    kinds.SeedPruned: {"pruned_age": "age", "change": "accuracy_change"},
+}
 
 
-@dataclass(frozen=True, slots=True)
-class BlueprintTally:
-    """The seeds of one blueprint."""
+def count_seeds(before: Tallies, record: RoundRecord) -> Tallies:
+    """Return the tallies after a round, counted as in its events."""
+    tallies = deepcopy({**before})
 
-    slots: Counter[str] = field(default_factory=Counter)  # germinated in each
-    pruned: Counter[str] = field(default_factory=Counter)  # by reason
-    alive: int = 0  # at the end of an episode, not fossilized
-    params: ExactSums = ExactSums()  # at germination
-    fossil_age: ExactSums = ExactSums()  # epochs
-    pruned_age: ExactSums = ExactSums()
-    contribution: ExactSums = ExactSums()  # at fossilization, points
-    shapley: ExactSums = ExactSums()
-    change: ExactSums = ExactSums()  # of accuracy from germination to the end, points
+    def add(blueprint: str, group: str, **numbers: float) -> None:
+        sums: Any = tallies.setdefault(blueprint, {})
+        sums = sums.setdefault(group, {})
+        for name, number in numbers.items():
+            sums[name] = sums.get(name, 0) + number
 
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            *(getattr(self, item.name) + getattr(other, item.name) for item in fields(self))
-        )
-
-
-def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
-    """Return the tallies of blueprints from the record of a round, as in its events."""
-    columns = record.columns
-    memory = history_before(slot_history(record.columns))
-    names = record.facts.blueprints
-    slots = np.array(record.facts.slots)
-    parts = list[dict[str, BlueprintTally]]()
-    with np.errstate(invalid="ignore"):  # numbers that are not finite do not count
-        change = (
-            columns["acc_before"][..., None].astype(np.float64) - memory["germination_accuracy"]
-        )
-    age = np.where(columns["stage_before"] != Stage.DORMANT, memory["age"], 0)
-    for reason, (start, end) in zip(REMOVALS.values(), pairwise(STAGE_POINTS), strict=True):
-        moved = columns[start] != columns[end]
-        to = columns[end]
-        for code in np.unique(columns["blueprint"][moved]).tolist():
-            of_kind = moved & (columns["blueprint"] == code)
-            born, kept, gone = (
-                of_kind & (to == stage)
-                for stage in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED)
-            )
-            measured = kept & memory["contribution_valid"]
-            tally = BlueprintTally(
-                slots=Counter(slots[np.nonzero(born)[2]].tolist()),
-                pruned=Counter([reason] * int(gone.sum())),
-                params=_exact(columns["params"][born]),
-                fossil_age=_exact(age[kept]),
-                pruned_age=_exact(age[gone]),
-                contribution=_exact(memory["contribution"][measured]),
-                shapley=_exact(memory["shapley"][measured]),
-                change=_exact(change[kept | gone]),
-            )
-            parts += [{names[code]: tally}] if tally != BlueprintTally() else []
-    stage = columns["stage"][-1]
-    blueprint = columns["blueprint"][-1]
-    live = blueprint[in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)]
-    parts += [
-        {names[code]: BlueprintTally(alive=count)} for code, count in Counter(live.tolist()).items()
+    columns = round_columns(record)
+    for rule in LIFE_RULES:
+        quantities = QUANTITIES.get(rule.kind)
+        if quantities is None:
+            continue
+        places = find_places(rule, record, columns)
+        for slot, row in zip(places.index[-1].tolist(), rule.rows(places), strict=True):
+            blueprint = row["blueprint"]
+            if rule.kind is kinds.SeedGerminated:
+                add(blueprint, "slots", **{record.facts.slots[slot]: 1})
+            if rule.kind is kinds.SeedPruned:
+                add(blueprint, "pruned", **{row["reason"]: 1})
+            for group, field in quantities.items():
+                number = tidy(row[field])
+                if number is not None:
+                    add(blueprint, group, count=1, sum=number, squares=number**2)
+    stage = record.columns["stage"][-1]
+    codes = record.columns["blueprint"][-1][
+        in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)
     ]
-    return reduce(add_tallies, parts, {})
+    for code, count in Counter(codes.tolist()).items():
+        add(record.facts.blueprints[code], "alive", count=count)
+    return tallies
 
 
-def _exact(values: Array) -> ExactSums:
-    """Sums of numbers as events hold them."""
-    return ExactSums.from_values(tidy(values))
-
-
-def add_tallies(
-    one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]
-) -> dict[str, BlueprintTally]:
-    """Both together, blueprint by blueprint; what the other lacks is not added again."""
+def scoreboard(tallies: Tallies, macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:
+    """Return the scores of every blueprint, by name.  macs: of `RunStarted`; {} = not known."""
+    seeds = macs.get("seeds", {})
     return {
-        **one,
-        **{name: one.get(name, BlueprintTally()) + tally for name, tally in other.items()},
+        name: _blueprint_score(tallies[name], seeds.get(name, {}), macs.get("host"))
+        for name in sorted(tallies)
     }
 
 
-def scoreboard(
-    tallies: Mapping[str, BlueprintTally], macs: Mapping[str, Any]
-) -> dict[str, BlueprintScore]:
-    """The scores of every blueprint, by name.  macs: of `RunStarted`; {} = not known."""
-    return {name: _blueprint_score(name, tallies[name], macs) for name in sorted(tallies)}
+def _blueprint_score(
+    tally: Mapping[str, Mapping[str, Any]], macs: Mapping[str, Any], host: float | None
+) -> BlueprintScore:
+    """Return the score of a blueprint.  macs: of its seeds, by slot; host: macs of the host."""
 
+    def mean(group: str) -> float | None:
+        sums = tally.get(group)
+        return sums["sum"] / sums["count"] if sums else None
 
-def _blueprint_score(name: str, tally: BlueprintTally, macs: Mapping[str, Any]) -> BlueprintScore:
-    germinated = tally.slots.total()
-    pruned = tally.pruned.total()
+    def error(group: str) -> float | None:
+        """Standard error of the mean; None below two numbers."""
+        sums = tally.get(group, {"count": 0})
+        count = sums["count"]
+        if count < 2:
+            return None
+        variance = (sums["squares"] - sums["sum"] ** 2 / count) / (count - 1)
+        return math.sqrt(max(variance, 0.0) / count)
+
+    slots = tally.get("slots", {})
+    germinated = sum(slots.values())
+    removed = tally.get("pruned", {})
     macs_share = None
-    by_slot = macs.get("seeds", {}).get(name, {})
-    if (
-        germinated
-        and macs.get("host")
-        and all(by_slot.get(slot) is not None for slot in tally.slots)
-    ):
-        macs_share = (
-            sum(count * by_slot[slot] for slot, count in tally.slots.items())
-            / germinated
-            / macs["host"]
-        )
-    params = tally.params.mean
-    contribution = tally.contribution.mean
+    if germinated and host and all(macs.get(slot) is not None for slot in slots):
+        macs_share = sum(count * macs[slot] for slot, count in slots.items()) / germinated / host
+    params = mean("params")
+    contribution = mean("contribution")
+    gain = 1000 * contribution / params if params and contribution is not None else None
     return BlueprintScore(
         germinated=germinated,
-        fossilized=tally.fossil_age.count,
-        pruned={reason: tally.pruned[reason] for reason in REMOVALS.values()},
-        alive=tally.alive,
-        rolled_back=tally.pruned["governor"],
-        age_fossilized=tally.fossil_age.mean,
-        age_pruned=tally.pruned_age.mean,
+        fossilized=tally.get("fossil_age", {}).get("count", 0),
+        pruned={reason: removed.get(reason, 0) for reason in kinds.REMOVALS.values()},
+        alive=tally.get("alive", {}).get("count", 0),
+        rolled_back=removed.get("governor", 0),
+        age_fossilized=mean("fossil_age"),
+        age_pruned=mean("pruned_age"),
         contribution_mean=contribution,
-        contribution_error=tally.contribution.error,
-        shapley_mean=tally.shapley.mean,
-        shapley_error=tally.shapley.error,
-        accuracy_change=tally.change.mean,
+        contribution_error=error("contribution"),
+        shapley_mean=mean("shapley"),
+        shapley_error=error("shapley"),
+        accuracy_change=mean("change"),
         params=params,
         macs_share=macs_share,
-        contribution_per_1000_params=1000 * contribution / params
-        if params and contribution is not None
-        else None,
-        churn=pruned / germinated if germinated else None,
+        contribution_per_1000_params=gain,
+        churn=sum(removed.values()) / germinated if germinated else None,
     )

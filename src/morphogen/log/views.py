@@ -11,76 +11,23 @@ from typing import NamedTuple
 from morphogen.log.events import mean_known
 from morphogen.log.tables import Row, Tables
 from morphogen.vocab.action import Op
+from morphogen.vocab.text import name_map
 
-ROUND_COLUMNS = (
-    *(
-        "round",
-        "episodes_completed",
-        "accuracy_mean",
-        "accuracy_std",
-        "committed_mean",
-        "rolling_accuracy",
-    ),
-    *(
-        "reward_mean",
-        "return_mean",
-        "network_value_mean",
-        "params_ratio_mean",
-        "stability_mean",
-        "success_share",
-    ),
-    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
+ROUND_COLUMNS = name_map(
+    "round, episodes_completed, accuracy_mean, accuracy_std, committed_mean, rolling_accuracy, "
+    "reward_mean, return_mean, network_value_mean, params_ratio_mean, stability_mean, "
+    "success_share, germinated, fossilized, contributing, pruned, live, rollbacks"
 )
-EPISODE_COLUMNS = (
-    *(
-        "round",
-        "env",
-        "episode",
-        "accuracy",
-        "committed_accuracy",
-        "initial_accuracy",
-        "best_accuracy",
-        "loss",
-    ),
-    *(
-        "success",
-        "stability",
-        "reward",
-        "discounted_return",
-        "network_value",
-        "params",
-        "params_ratio",
-    ),
-    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
-    *("slot_rewards", "instance"),
+EPISODE_COLUMNS = name_map(
+    "round, env, episode, accuracy, committed_accuracy, initial_accuracy, best_accuracy, loss, "
+    "success, stability, reward, discounted_return, network_value, params, params_ratio, "
+    "germinated, fossilized, contributing, pruned, live, rollbacks, slot_rewards, instance"
 )
-
-ROLLBACK_COLUMNS = (
-    *(
-        "round",
-        "epoch",
-        "env",
-        "reason",
-        "loss",
-        "loss_limit",
-        "streak",
-        "penalty",
-        "seeds_pruned",
-        "snapshot_epoch",
-    ),
+ROLLBACK_COLUMNS = name_map(
+    "round, epoch, env, reason, loss, loss_limit, streak, penalty, seeds_pruned, snapshot_epoch"
 )
-ANOMALY_COLUMNS = (
-    "round",
-    "epoch",
-    "env",
-    "slot",
-    "severity",
-    "kind",
-    "subject",
-    "value",
-    "limit",
-    "streak",
-)
+ANOMALY_COLUMNS = name_map("round, epoch, env, slot, severity, kind, subject, value, limit, streak")
+MASK_COLUMNS = ("choices_mean", "single_share")
 
 
 def flatten_row(row: Row, *names: str) -> Row:
@@ -112,15 +59,11 @@ def round_table(tables: Tables) -> list[Row]:
     """Rounds in numbers, and how much of the plane of accuracy and parameters their episodes
     cover.
     """
-    return [
-        {
-            **flatten_row(row, *ROUND_COLUMNS),
-            "hypervolume": hypervolume(
-                pareto_points(rows_of_round(tables["episodes"], row["round"]))
-            ),
-        }
-        for row in tables["rounds"]
-    ]
+    table = []
+    for row in tables["rounds"]:
+        points = pareto_points(rows_of_round(tables["episodes"], row["round"]))
+        table.append(flatten_row(row, *ROUND_COLUMNS) | {"hypervolume": hypervolume(points)})
+    return table
 
 
 def blueprint_table(tables: Tables) -> list[Row]:
@@ -130,54 +73,21 @@ def blueprint_table(tables: Tables) -> list[Row]:
 
 
 def op_table(tables: Tables) -> list[Row]:
-    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was
+    """Counts of each op: in effect, chosen, executed; and the share of steps in which the op was
     legal.
     """
-    done = sum_counts(tables["episodes"], "ops")
-    return [
-        {"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op
-    ]
-
-
-def _choice_columns(tables: Tables, op: str) -> Row:
-    """Tables that need a level above minimal."""
-    rows = tables["actions"]
+    actions = tables["actions"]
     names = ("sampled", "succeeded")
-    sampled, succeeded = (
-        sum(row[name].get(op, 0) for row in rows) if rows else None for name in names
-    )
-    share = None if not sampled or succeeded is None else succeeded / sampled
-    legal = mean_known(row["legal_share"].get(op) for row in tables["masks"])
-    return {
-        "sampled": sampled,
-        "succeeded": succeeded,
-        "success_share": share,
-        "legal_share": legal,
-    }
-
-
-def _share(part: int, total: int) -> float | None:
-    return part / total if total else None
-
-
-def op_epoch_table(tables: Tables) -> list[Row]:
-    """Ops in effect by epoch of an episode."""
-    epochs = sorted({row["epoch"] for row in tables["epochs"]})
+    done = sum_counts(tables["episodes"], "ops")
+    counts = {name: sum_counts(actions, name) for name in names}
     table = []
-    for epoch in epochs:
-        rows = [row for row in tables["epochs"] if row["epoch"] == epoch]
-        done = sum_counts(rows, "ops")
-        succeeded = sum_counts(rows, "succeeded")
-        table += [
-            {
-                "epoch": epoch,
-                "op": op.name,
-                "effective": done[op.name],
-                "succeeded": succeeded[op.name],
-                "share": _share(done[op.name], done.total()),
-            }
-            for op in Op
-        ]
+    for op in (op.name for op in Op):
+        row: Row = {name: counts[name][op] if actions else None for name in names}
+        share = row["succeeded"] / row["sampled"] if row["sampled"] else None
+        legal = mean_known(mask["legal_share"].get(op) for mask in tables["masks"])
+        table.append(
+            {"op": op, "effective": done[op], **row, "success_share": share, "legal_share": legal}
+        )
     return table
 
 
@@ -193,20 +103,13 @@ def verdict_table(tables: Tables) -> list[Row]:
 
 def mask_table(tables: Tables) -> list[Row]:
     """Legal choices of each head, means over the rounds."""
-    heads = {head: None for row in tables["masks"] for head in row["choices_mean"]}
+    masks = tables["masks"]
+    heads = dict.fromkeys(head for row in masks for head in row["choices_mean"])
     return [
-        {
-            "head": head,
-            **{
-                name: mean_known(row[name].get(head) for row in tables["masks"])
-                for name in MASK_COLUMNS
-            },
-        }
+        {"head": head}
+        | {name: mean_known(row[name].get(head) for row in masks) for name in MASK_COLUMNS}
         for head in heads
     ]
-
-
-MASK_COLUMNS = ("choices_mean", "single_share")
 
 
 class Point(NamedTuple):
@@ -237,7 +140,7 @@ def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
     """Indices of the points that none dominates, ascending; equal points stay together."""
     best_first = sorted(
         range(len(points)),
-        key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]),
+        key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i].stability),
     )
     front: list[int] = []
     for i in best_first:  # a point that dominates another precedes it
@@ -250,17 +153,12 @@ def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> fl
     """Area of (accuracy, params_ratio) that is no better than some point and better than the
     reference.
     """
-    inside = [
-        one
-        for one in points
-        if one.accuracy > reference.accuracy and one.params_ratio < reference.params_ratio
-    ]
     area = 0.0
     width = reference.params_ratio
-    for one in sorted(inside, key=lambda point: (-point.accuracy, point.params_ratio)):
-        if one.params_ratio < width:
-            area += (one.accuracy - reference.accuracy) * (width - one.params_ratio)
-            width = one.params_ratio
+    for point in sorted(points, key=lambda point: (-point.accuracy, point.params_ratio)):
+        if point.params_ratio < width and point.accuracy > reference.accuracy:
+            area += (point.accuracy - reference.accuracy) * (width - point.params_ratio)
+            width = point.params_ratio
     return area
 
 
@@ -296,26 +194,23 @@ def mean_with_error(name: str, values: Sequence[float | None]) -> Row:
 
 
 def held_out_table(tables: Tables) -> list[Row]:
-    """A row per play of the learning curve by the policy that learns, beside its rivals on the same
+    """A row per play of the learning curve by the learned policy, with its rivals on the same
     instances.
     """
     plays = tables["plays"]
     own = tables["starts"][0]["config"].get("policy_name") if tables["starts"] else None
     rivals = {play["policy"]: play["network_value"] for play in plays if play["policy"] != own}
     rows = []
-    for play in (play for play in plays if play["policy"] == own):
+    for play in plays:
+        if play["policy"] != own:
+            continue
         values = play["network_value"]
-        row = {
-            "round": play["rounds"],
-            "instances": len(values),
-            **mean_with_error("value", values),
-        }
+        row = {"round": play["rounds"], "instances": len(values)}
+        row |= mean_with_error("value", values)
         for name, theirs in rivals.items():
-            known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
-            row |= {
-                name: mean_known(theirs),
-                **mean_with_error(f"minus_{name}", [a - b for a, b in known]),
-            }
+            pairs = zip(values, theirs, strict=True)
+            gains = [a - b for a, b in pairs if a is not None and b is not None]
+            row |= {name: mean_known(theirs), **mean_with_error(f"minus_{name}", gains)}
         rows.append(row)
     return rows
 
@@ -325,7 +220,6 @@ VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
     "rounds": round_table,
     "blueprints": blueprint_table,
     "ops": op_table,
-    "ops_by_epoch": op_epoch_table,
     "verdicts": verdict_table,
     "masks": mask_table,
     "episodes": column_table("episodes", *EPISODE_COLUMNS),

@@ -35,7 +35,7 @@ from morphogen.log.round_summary import (
     summarise,
     throughput_events,
 )
-from morphogen.log.scores import BlueprintTally, add_tallies, round_tallies, scoreboard
+from morphogen.log.scores import Tallies, count_seeds, scoreboard
 from morphogen.log.writer import AnySink, LogWriter, Losses
 from morphogen.ppo.minibatch import KL_STOP_FACTOR
 from morphogen.state.tree_ops import get_leaves, unsafe_new
@@ -71,7 +71,7 @@ class TelemetryState:
 
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
-    seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
+    seeds: Tallies  # of all rounds so far
     rules: AlarmState
 
 
@@ -102,7 +102,7 @@ class Reporter:
         self._round = self._epochs = 0
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
-        self._seeds: Mapping[str, BlueprintTally] = {}
+        self._seeds: Tallies = {}
 
     @property
     def accuracy(self) -> float | None:
@@ -162,7 +162,7 @@ class Reporter:
             alarms=alarm_kinds(found),
         )
         self._first_scale = self._first_scale or normaliser_scale(metrics)
-        self._seeds = add_tallies(self._seeds, round_tallies(record))
+        self._seeds = count_seeds(self._seeds, record)
         events = (
             *update,
             summary,

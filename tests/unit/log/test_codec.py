@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -21,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 from pydantic import Field
 
 from morphogen.errors import CheckpointError
-from morphogen.log.codec import Array, Ratio, pack, unpack
+from morphogen.log.codec import Array, pack, unpack
 from morphogen.state.tensor_trees import load_tree, save_tree
 
 
@@ -32,7 +31,6 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Whole:
-    ratio: Ratio
     counts: Counter[str]
     pairs: tuple[Pair, ...]
     named: Mapping[str, int | str | bool]
@@ -49,8 +47,6 @@ PAIRS = st.builds(Pair, ARRAYS, st.none() | st.floats())
 NAMES = st.text(max_size=3)
 WHOLE = st.builds(
     Whole,
-    ratio=st.fractions()
-    | st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(x) ** 2),
     counts=st.dictionaries(NAMES, st.integers()).map(Counter),
     pairs=st.lists(PAIRS, max_size=2).map(tuple),
     named=st.dictionaries(NAMES, st.integers(-(2**70), 2**70) | NAMES | st.booleans()),
@@ -97,7 +93,6 @@ def test_numbers_of_numpy_are_plain_ones_and_what_is_no_value_is_refused():
 
 GOOD = pack(
     Whole(
-        Fraction(1, 3),
         Counter(a=2),
         (Pair(np.zeros(2)),),
         {"a": 1},
@@ -106,9 +101,6 @@ GOOD = pack(
     )
 )
 BAD = {
-    "state.ratio: expected a ratio": [
-        ("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)
-    ],
     "state.counts: expected an object, got 3": [("counts", 3)],
     "state.counts.a: expected a valid integer, got 1.5": [("counts", {"a": 1.5})],
     r"state.pairs: expected a valid .*, got .*": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],

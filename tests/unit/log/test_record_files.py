@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.random_records import SLOTS, facts, live, round_record
-from support.seed_tallies import tallies_of
 
 from morphogen.errors import DataError
 from morphogen.log.derive import derive_events
@@ -23,7 +22,6 @@ from morphogen.log.record_files import (
     remove_records,
     write_record,
 )
-from morphogen.log.scores import round_tallies
 
 lifetimes = {"seed": st.integers(0, 10**6), "envs": st.integers(1, 4), "epochs": st.integers(1, 12)}
 
@@ -43,12 +41,6 @@ def test_events_read_back_are_those_of_the_record(tmp_path_factory, seed, envs, 
     again = read_record(written(tmp_path_factory.mktemp("run"), record))
     assert list(derive_events(again)) == list(derive_events(record))
     assert again.columns.keys() == record.columns.keys()
-
-
-@given(**lifetimes)
-def test_tallies_of_a_round_are_those_of_its_events(seed, envs, epochs):
-    record = record_of(seed, envs, epochs)
-    assert round_tallies(record) == tallies_of(derive_events(record))
 
 
 def test_numpy_reads_a_record_in_one_line(tmp_path):

@@ -277,18 +277,6 @@ def test_a_logger_without_its_package_is_refused_before_anything_loads(
     assert started.spec is None
 
 
-def test_an_event_file_of_another_run_is_left_alone(started, tmp_path, capsys):
-    (tmp_path / "events.jsonl").write_text("mine")
-    assert (
-        main.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
-    )
-    assert (
-        f"telemetry.dir: expected a new file, got {tmp_path}/events.jsonl, which exists"
-        in capsys.readouterr().err
-    )
-    assert started.spec is None
-
-
 def test_an_unexpected_error_keeps_its_traceback(started, tmp_path):
     started.raises = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
@@ -420,13 +408,6 @@ def test_all_faults_of_a_command_are_told_at_once(tmp_path, capsys):
     assert [line.split()[2] for line in lines] == ["rounds:", "envs:", "ppo.clip:", "epochs:"]
 
 
-def test_a_directory_that_is_in_use_is_refused_before_anything_loads(started, tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert main.main(["train", "--out", str(tmp_path)]) == 2
-    assert "which is not empty" in capsys.readouterr().err
-    assert started.spec is None
-
-
 def test_threads_are_set_before_torch_would_read_them(started, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
     assert main.main(["train", "--threads", "3", "--out", str(tmp_path / "run")]) == 0
@@ -446,11 +427,6 @@ def test_a_run_that_can_keep_no_seed_is_noted(tmp_path, monkeypatch, capsys):
     assert "note: no seed can be kept in 2 epochs: raise episode_length" in capsys.readouterr().err
     assert main.main(["train", "--task", "tiny", "--dry-run"]) == 0
     assert capsys.readouterr().err == ""
-
-
-def test_a_file_of_numbers_may_be_in_a_new_folder(tmp_path):
-    process.write_json(tmp_path / "new" / "numbers.json", {"value": 1})
-    assert json.loads((tmp_path / "new" / "numbers.json").read_text()) == {"value": 1}
 
 
 def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monkeypatch, capsys):
@@ -525,17 +501,6 @@ def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatc
     assert line.endswith(": Not a directory")
 
 
-@needs_extra("cifar")
-def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert (
-        main.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
-    )
-    assert "photos" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -593,27 +558,6 @@ def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words,
     done = fresh(*words, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == f"END {code} []"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    ["morphogen", "morphogen.cli.main", "morphogen.config.spec", "morphogen.config.config_files"],
-)
-def test_importing_the_front_door_loads_nothing_heavy(tmp_path, module):
-    code = (
-        f"import sys, {module}; print(sorted({{'torch', 'tensordict', 'torchrl', 'numpy', "
-        f"'rich'}} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
 
 
 def shown_help(capsys, *words):

@@ -1,12 +1,19 @@
 """Jobs of several ranks as processes, which tests kill or stop."""
 
+import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tests.support.subprocess_env import OURS
+import torch
+from support.forked_commands import FORKS, wait_for
+from support.subprocess_env import OURS
+
+from morphogen.extras.ranks.process_group import join_ranks
 
 COMMAND = [sys.executable, "-m", "morphogen"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -24,27 +31,35 @@ RUN = [
 ]
 
 
-def run_script(script: str, *words: str, ranks: int) -> list[bytes]:
-    """Run a script as so many ranks, which all succeed; return what each printed."""
+def run_ranks(body: Callable[..., Any], *arguments: Any, ranks: int) -> list[Any]:
+    """Call `body(exchange, *arguments)` as so many ranks, which all succeed; return their
+    results.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        place = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free.getsockname()[1]),
-            "WORLD_SIZE": str(ranks),
-        }
-    command = [sys.executable, "-c", script, *words]
+        port = free.getsockname()[1]
+    pipes = [FORKS.Pipe() for _ in range(ranks)]
     processes = [
-        subprocess.Popen(command, env={**OURS, **place, "RANK": str(rank)}, stdout=subprocess.PIPE)
-        for rank in range(ranks)
+        FORKS.Process(target=_run_rank, args=(rank, ranks, port, pipe, body, arguments))
+        for rank, (_, pipe) in enumerate(pipes)
     ]
-    try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks
-    return outputs
+    for process in processes:
+        process.start()
+    assert [wait_for(process) for process in processes] == [0] * ranks
+    return [pipe.recv() for pipe, _ in pipes]
+
+
+def _run_rank(
+    rank: int, ranks: int, port: int, pipe: Any, body: Callable[..., Any], arguments: tuple[Any]
+) -> None:
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(ranks), RANK=str(rank)
+    )
+    torch.set_num_threads(1)
+    exchange = join_ranks(torch.device("cpu"), timeout_s=30)
+    pipe.send(body(exchange, *arguments))
+    exchange.close()
+    os._exit(0)  # threads of torch can abort an orderly end
 
 
 def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:

@@ -1,7 +1,5 @@
 """A run of two processes that exchange gradients: the run of one process, up to rounding."""
 
-import json
-
 import pytest
 import torch
 
@@ -16,35 +14,21 @@ FIELDS = {
     "seed": 4,
     "ppo": {"minibatches": 2},
 }
-RANK = """
-import json, os, sys
-import torch
-torch.set_num_threads(1)
-import morphogen as mg
-from morphogen.extras.ranks.process_group import join_ranks
-
-exchange = join_ranks(torch.device("cpu"), timeout_s=30)
-spec = mg.RunSpec(**json.loads(sys.argv[1]), engine={"reduce": "allreduce"})
-scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec), exchange))
-values = [summary.network_value_mean for summary in scheduler.run()]
-ledger = {name: list(entry) for name, entry in exchange.ledger.items() if entry.calls}
-net = torch.cat([leaf.flatten() for leaf in scheduler.params["net"].values()])
-print(json.dumps({"values": values, "ledger": ledger, "net": net.tolist()}), flush=True)
-exchange.close()
-os._exit(0)
-"""
 
 
-def run_on(ranks: int) -> list[dict]:
-    """Run the script on so many ranks and return what each printed."""
-    return [
-        json.loads(output) for output in rank_jobs.run_script(RANK, json.dumps(FIELDS), ranks=ranks)
-    ]
+def learn(exchange):
+    """Values of the rounds, calls and bytes of the exchanges, and the network of a rank."""
+    spec = mg.RunSpec(**FIELDS, engine={"reduce": "allreduce"})
+    scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec), exchange))
+    values = [summary.network_value_mean for summary in scheduler.run()]
+    ledger = {name: list(entry) for name, entry in exchange.ledger.items() if entry.calls}
+    net = torch.cat([leaf.flatten() for leaf in scheduler.params["net"].values()])
+    return {"values": values, "ledger": ledger, "net": net.tolist()}
 
 
 @pytest.mark.slow
 def test_two_processes_that_exchange_gradients_learn_what_one_process_learns():
-    first, second = run_on(2)
+    first, second = rank_jobs.run_ranks(learn, ranks=2)
     alone = mg.Scheduler(mg.build_setup(mg.resolve(mg.RunSpec(**FIELDS))))
     values = [summary.network_value_mean for summary in alone.run()]
     net = torch.cat([leaf.flatten() for leaf in alone.params["net"].values()])

@@ -2,51 +2,37 @@
 one process.
 """
 
-from pathlib import Path
+import errno
 
 import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.config.config_files import dump_config
+from morphogen.config import files
 from morphogen.config.execution_spec import CheckpointSpec
-from morphogen.config.spec import RunSpec
 from morphogen.log.record_files import list_records
 from morphogen.train import checkpoint_store
 from tests.extras.ranks import rank_jobs
 from tests.extras.ranks.rank_runs import differences
 
 FULL = checkpoint_store.checkpoint_name(1, 0)  # checkpoint that cannot be written
-RANK = """
-import errno, os, sys
-import torch
-torch.set_num_threads(1)
-import morphogen as mg
-from morphogen.config.config_files import parse_config
-from morphogen.extras.ranks.process_group import join_ranks
-from morphogen.config import files
-
-config, out, full = sys.argv[1:]
-exchange, epochs, write = join_ranks(torch.device("cpu"), timeout_s=30), [], files.write_new
-
-def write_new(path, data):
-    if path.name == "state.safetensors" and full in str(path):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    write(path, data)
-
-files.write_new = write_new
-hooks = mg.Hooks(on_epoch=lambda round, epoch: epochs.append(epoch), should_stop=lambda: len(epochs) == 8)
-result = mg.train_ppo_vectorized(parse_config(config), out=out, exchange=exchange, parts=mg.Parts(hooks=hooks))
-print(result.stopped, flush=True)
-exchange.close()
-os._exit(0)
-"""
 
 
-def run_on(ranks: int, spec: RunSpec, out: Path) -> None:
-    """Run the script on so many ranks."""
-    outputs = rank_jobs.run_script(RANK, dump_config(spec), str(out), FULL, ranks=ranks)
-    assert outputs == [b"True\n"] * ranks
+def begin(exchange, spec, out):
+    """Run up to the third epoch of the second round; the checkpoint before cannot be written."""
+    epochs, write = [], files.write_new
+
+    def write_new(path, data):
+        if path.name == "state.safetensors" and FULL in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    files.write_new = write_new
+    hooks = mg.Hooks(
+        on_epoch=lambda round, epoch: epochs.append(epoch), should_stop=lambda: len(epochs) == 8
+    )
+    parts = mg.Parts(hooks=hooks)
+    return mg.train_ppo_vectorized(spec, out=out, exchange=exchange, parts=parts).stopped
 
 
 @pytest.mark.slow
@@ -56,7 +42,7 @@ def test_what_two_processes_began_one_process_ends_with_the_files_of_a_run_that_
     saving = CheckpointSpec(every_rounds=1, keep=9)
     spec = tiny(rounds=2, envs=8, final_episodes=2, checkpoint=saving)
     mg.train_ppo_vectorized(spec, out=tmp_path / "alone")
-    run_on(2, spec, tmp_path / "run")
+    assert rank_jobs.run_ranks(begin, spec, tmp_path / "run", ranks=2) == [True, True]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [
         checkpoint_store.checkpoint_name(1, 2)
     ]

@@ -3,20 +3,19 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
+from support.forked_commands import start_command, wait_for
 from support.run_comparison import differences
 
 from morphogen.cli import main
 from morphogen.train import checkpoint_store
 
 SMALL = [
-    "--preset",
-    "smoke",
+    "--task",
+    "tiny",
     "--rounds",
     "3",
     "--envs",
@@ -26,19 +25,19 @@ SMALL = [
     "--threads",
     "1",
     "--quiet",
+    "--set",
+    "final_episodes=2",
+    "--set",
+    "ppo.epochs=1",
+    "--set",
+    "telemetry.level=normal",
 ]
-SMALL += ["--set", "final_episodes=2", "--set", "ppo.epochs=1"]
 
 
-def started(*words, cwd):
-    """A command in a process of its own, in which Ctrl-C is not ignored."""
-    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-    code += "from morphogen.cli.main import run_process\nsys.exit(run_process())"
-    words = [sys.executable, "-c", code, *words]
-    return subprocess.Popen(
-        words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def start(*words, folder):
+    """A command in a process of its own, and the file of its messages."""
+    said = folder / "said"
+    return start_command(folder, words, (os.devnull, os.devnull, said)), said
 
 
 def running(run, event="RoundCompleted"):
@@ -65,11 +64,11 @@ def alone(tmp_path_factory):
 def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(
     alone, tmp_path, number, code
 ):
-    process = started("train", *SMALL, "--out", "run", cwd=tmp_path)
+    process, messages = start("train", *SMALL, "--out", "run", folder=tmp_path)
     running(tmp_path / "run")
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == code
+    os.kill(process.pid, number)
+    assert wait_for(process) == code
+    said = messages.read_text()
     assert "stopping after this epoch; once more stops at once" in said
     assert "morphogen: note: stopped: `morphogen resume run` continues the run" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
@@ -86,14 +85,14 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(
 @pytest.mark.slow
 def test_a_second_signal_stops_at_once_and_leaves_nothing_broken(alone, tmp_path):
     long = [*SMALL, "--set", "data.minibatches=4000"]
-    process = started("train", *long, "--out", "run", cwd=tmp_path)
+    process, messages = start("train", *long, "--out", "run", folder=tmp_path)
     running(tmp_path / "run", "RunStarted")
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    os.kill(process.pid, signal.SIGINT)
+    assert wait_for(process) == 130
+    said = messages.read_text()
     assert "Traceback" not in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
     assert [

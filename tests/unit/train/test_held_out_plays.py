@@ -10,6 +10,7 @@ from morphogen.train.held_out_plays import has_curve, plays_greedily
 
 FIELDS = {
     "preset": "tiny",
+    "episode_length": 4,
     "envs": 8,
     "final_episodes": 0,
     "telemetry": {"level": "normal"},

@@ -41,11 +41,11 @@ DEFAULTS = {
 }
 
 
-@pytest.fixture(params=DEFAULTS.values(), ids=DEFAULTS)
+@pytest.fixture(params=DEFAULTS)
 def set_default(request):
     """A default as programs around a run set it."""
     before = torch.get_default_dtype()
-    yield request.param
+    yield DEFAULTS[request.param]
     torch.set_default_dtype(before)
     torch.set_default_device(None)
 
@@ -60,18 +60,19 @@ def play(place, **fields):
     return place
 
 
-@pytest.mark.parametrize(
-    ("set_default", "compiled"),
-    [(DEFAULTS["float64"], True), (DEFAULTS["float64"], False), (DEFAULTS["an accelerator"], True)],
-    ids=["float64", "float64 in plain torch", "an accelerator"],
-    indirect=["set_default"],
-)
-@pytest.mark.parametrize("fields", CASES.values(), ids=CASES)
-def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fields, compiled):
-    with mock.patch.object(kernels, "AVAILABLE", kernels.AVAILABLE and compiled):
-        usual = play(tmp_path / "usual", **fields)
+ROWS = [  # default, whether the kernels of the package serve, case
+    *(("float64", True, case) for case in CASES),
+    ("float64", False, "the task of digits"),
+    ("an accelerator", True, "the task of digits"),
+]
+
+
+@pytest.mark.parametrize(("set_default", "native", "case"), ROWS, indirect=["set_default"])
+def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, native, case):
+    with mock.patch.object(kernels, "AVAILABLE", kernels.AVAILABLE and native):
+        usual = play(tmp_path / "usual", **CASES[case])
         set_default()
-        assert not list(differences(usual, play(tmp_path / "other", **fields)))
+        assert not list(differences(usual, play(tmp_path / "other", **CASES[case])))
 
 
 @pytest.mark.parametrize(

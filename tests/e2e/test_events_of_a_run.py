@@ -52,9 +52,9 @@ def run(tmp_path, **fields):
 
 
 @pytest.mark.parametrize(
-    ("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())]
+    ("policy", "learned", "rounds", "envs", "epochs"),
+    [("ppo", ("PpoUpdated", "HiddenHealth"), 2, 4, 3), ("random", (), 1, 1, 5)],
 )
-@pytest.mark.parametrize(("rounds", "envs", "epochs"), [(1, 1, 5), (2, 4, 3)])
 def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs, epochs, tmp_path):
     shape = {"rounds": rounds, "envs": envs, "episode_length": epochs, "final_episodes": envs}
     found = Counter(event.name for event in run(tmp_path, policy_name=policy, **shape))

@@ -6,8 +6,8 @@ import pytest
 from support.fuzz_inputs import KINDS
 from tools.fuzz import Trial
 
-EXAMPLES = {"commands": 150, "events": 80, "runs": 80}  # those that take longest; of the others
-MANY = 250
+EXAMPLES = {"commands": 80, "events": 50, "runs": 40}  # those that take longest; of the others
+MANY = 150
 
 
 @pytest.mark.parametrize("kind", KINDS)

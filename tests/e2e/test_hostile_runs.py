@@ -8,6 +8,7 @@ import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from support.extras import CSV, needs_extra
@@ -53,7 +54,7 @@ COMMANDS = {
 
 def spec(**fields):
     """Two rounds of four epochs, saved after each."""
-    known = {"rounds": 2, "envs": 2, "episode_length": 4, "final_episodes": 2}
+    known = {"task": "tiny", "rounds": 2, "envs": 2, "episode_length": 4, "final_episodes": 2}
     return tiny(**{**known, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
 
 
@@ -102,8 +103,13 @@ def run(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "run")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("target", ["the same", "nothing", "device", "pipe"])
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        *(("the same", command) for command in COMMANDS),
+        *product(("nothing", "device", "pipe"), ("inspect", "resume")),
+    ],
+)
 def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, command):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -149,8 +155,13 @@ def test_a_checkpoint_with_a_link_is_not_loaded(run, whole, entry, capsys):
         load_checkpoint(run / CHECKPOINT)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "." in entry.rpartition("/")[2]])
+@pytest.mark.parametrize(
+    ("entry", "command"),
+    [
+        *product((entry for entry in ENTRIES if "." in entry), ("inspect", "resume")),
+        *product(("config.json", "events.jsonl"), COMMANDS.keys() - {"inspect", "resume"}),
+    ],
+)
 def test_a_pipe_in_place_of_a_file_is_refused_or_not_needed_and_never_waited_for(
     run, whole, capsys, entry, command
 ):
@@ -299,14 +310,13 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize(
     "words", ["inspect .", "watch --once .", "report .", "evaluate . --episodes 2 --arms wait"]
 )
 def test_a_directory_of_any_name_is_shown_without_control_characters(
-    whole, tmp_path, monkeypatch, capfd, name, words
+    whole, tmp_path, monkeypatch, capfd, words
 ):
-    place = os.path.join(os.fsencode(tmp_path), name)
+    place = os.path.join(os.fsencode(tmp_path), b"".join(NAMES.values()))
     shutil.copytree(whole, os.fsdecode(place))
     monkeypatch.chdir(os.fsdecode(place))
     assert main(words.split()) == 0

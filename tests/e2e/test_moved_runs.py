@@ -23,7 +23,13 @@ TAKEN = "run directory {} was moved or deleted while it was in use"
 
 def spec(**fields):
     """Three rounds of four epochs, saved after each."""
-    defaults = {"rounds": ROUNDS, "envs": 2, "episode_length": EPOCHS, "final_episodes": 2}
+    defaults = {
+        "task": "tiny",
+        "rounds": ROUNDS,
+        "envs": 2,
+        "episode_length": EPOCHS,
+        "final_episodes": 2,
+    }
     checkpoint = CheckpointSpec(every_rounds=1, keep=9)
     telemetry = TelemetrySpec(loggers=CSV)
     return tiny(**{**defaults, "checkpoint": checkpoint, "telemetry": telemetry, **fields})
@@ -56,9 +62,18 @@ def alone(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("at", [1, 6, ROUNDS * EPOCHS])
-@pytest.mark.parametrize("is_moved", [True, False])
-@pytest.mark.parametrize("successor", [None, "run", "file", "folder"])
+@pytest.mark.parametrize(
+    ("at", "is_moved", "successor"),
+    [
+        (1, True, None),
+        (1, False, "folder"),
+        (6, True, "run"),
+        (6, False, "run"),
+        (6, False, None),
+        (ROUNDS * EPOCHS, True, "run"),
+        (ROUNDS * EPOCHS, False, "file"),
+    ],
+)
 def test_a_run_whose_directory_is_taken_stops_with_one_line(
     alone, tmp_path, at, is_moved, successor
 ):

@@ -67,19 +67,21 @@ def make_stale():
     return change
 
 
-FAULTS = {  # fault -> (what is planted, the alarm)
-    "learning rate times 100": (scale_lr, "kl_extreme"),
+LATE = 12  # rounds up to an alarm that waits for ten
+FAULTS = {  # fault -> (what is planted, the alarm, rounds)
+    "learning rate times 100": (scale_lr, "kl_extreme", 2),
     # Beside a learning rate with which a policy without it settles within a few rounds.
     "no entropy": (
         with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None),
         "entropy_collapse",
+        LATE,
     ),
-    "rewards that are not finite": (lose_rewards, "update_skipped"),
-    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen"),
-    "masks of the env beside it": (swap_masks, "behaviour_gap"),
-    "stale log-probabilities": (make_stale(), "behaviour_gap"),
-    "another discount": (with_settings(gamma=0.5), "return_mismatch"),
-    "a critic that does not learn": (with_settings(value_coef=0.0), "critic_blind"),
+    "rewards that are not finite": (lose_rewards, "update_skipped", 2),
+    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen", 4),
+    "masks of the env beside it": (swap_masks, "behaviour_gap", 3),
+    "stale log-probabilities": (make_stale(), "behaviour_gap", 3),
+    "another discount": (with_settings(gamma=0.5), "return_mismatch", 4),
+    "a critic that does not learn": (with_settings(value_coef=0.0), "critic_blind", LATE),
 }
 
 
@@ -101,8 +103,8 @@ def test_a_run_that_learns_as_it_should_has_no_alarm(tmp_path):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_has_its_alarm(fault, tmp_path, monkeypatch):
-    change, alarm = FAULTS[fault]
+    change, alarm, rounds = FAULTS[fault]
     monkeypatch.setattr("morphogen.train.loop.build_learner", lambda spec: Faulty(change))
     with suppress(mg.TrainingDiverged):  # of the faults with which no step can be taken
-        mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
+        mg.train_ppo_vectorized(**{**FIELDS, "rounds": rounds}, out=tmp_path / "run")
     assert alarm in alarms(tmp_path / "run")

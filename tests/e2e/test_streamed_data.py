@@ -116,7 +116,9 @@ def finished(setup):
     return scheduler
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [form for form in ("all at once", "files", "text in files") if form in FORMS]
+)
 def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifar):
     resident, streamed = (
         finished(setup) for setup in pair(form, cifar, rounds=2, episode_length=4)
@@ -215,11 +217,9 @@ DIGITS_GIB = 1797 * (64 + 8) / 2**30  # images of 64 bytes, labels of 8
 @pytest.mark.parametrize(
     ("placement", "limit", "found"),
     [
-        ("auto", 4.0, "resident"),
         ("auto", DIGITS_GIB, "resident"),
         ("auto", DIGITS_GIB * 0.999, "streamed"),
         ("resident", DIGITS_GIB, "resident"),
-        ("streamed", 4.0, "streamed"),
         ("streamed", DIGITS_GIB * 0.999, "streamed"),
     ],
 )

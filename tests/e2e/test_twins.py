@@ -13,9 +13,8 @@ SEVEN = mg.TASKS["digits"].host.blueprints
 
 def open_env(task="digits", envs=4, **fields):
     lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
-    return mg.make(
-        task, envs=envs, lifecycle=lifecycle, data={"minibatches": 3, "batch": 8}, **fields
-    )
+    sizes = {"episode_length": 24, "data": {"minibatches": 3, "batch": 8}}
+    return mg.make(task, envs=envs, lifecycle=lifecycle, **sizes, **fields)
 
 
 def live(env):

@@ -89,7 +89,7 @@ def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
     settings = {
         **RESTLESS,
         "rounds": 2,
-        "episode_length": 6,
+        "episode_length": 3,
         "ppo": PpoSpec(epochs=4, minibatches=2),
         **CASES[case],
     }
@@ -99,7 +99,7 @@ def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
     assert history == plain_history
     assert trees_equal(states, plain_states)
     # epochs, and an update
-    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (6 + 1), 0)
+    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (3 + 1), 0)
 
 
 ORIGINAL = Feed.batch

@@ -3,7 +3,6 @@ so is the rest.
 """
 
 import contextlib
-import sys
 from functools import partial
 from itertools import count
 
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import killed_processes, profiles
 from support.made_up_checkpoints import made_up
-from support.small_disks import need_disks, on_disk
 
 from morphogen.errors import CheckpointError
 from morphogen.policy.policy_files import save_policy
@@ -145,69 +143,3 @@ def test_a_policy_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_pa
         )
         assert path.read_bytes() == before
         assert [entry.name for entry in tmp_path.iterdir()] == ["policy.safetensors"]
-
-
-FULL = """
-import os
-import shutil
-import sys
-from pathlib import Path
-import torch
-from morphogen.errors import CheckpointError
-from morphogen.log.alarms import AlarmState
-from morphogen.train.checkpoint import Checkpoint, load_checkpoint
-from morphogen.train.reporter import TelemetryState
-from morphogen.policy.policy_files import save_policy
-
-folder = Path(sys.argv[1])
-
-def save(round, kilobytes):
-    state = {"numbers": torch.full((256 * kilobytes,), float(round))}
-    telemetry = TelemetryState((), None, {}, AlarmState())
-    manifest = {"round": round, "epoch": 0}
-    return Checkpoint(manifest, {}, state, {}, {}, telemetry, None).save(folder)
-
-def loads(path, number):
-    return bool((load_checkpoint(path).carry["numbers"] == number).all())
-
-def refusal(attempt, *given, **more):
-    room = os.statvfs(folder).f_bavail
-    try:
-        path = attempt(*given, **more)
-    except CheckpointError as error:
-        assert os.statvfs(folder).f_bavail == room, "what could not be written takes room"
-        return str(error)
-    assert loads(path, 2)
-    shutil.rmtree(path)
-    return "saved"
-
-path = save(1, 400)
-for kilobytes in range(1608, 1656, 4):
-    print(refusal(save, 2, kilobytes))
-    assert loads(path, 1)
-much = torch.ones(600_000)
-print(refusal(save_policy, folder / "policy.safetensors", params={"w": much}, normalisers={}, config="{}", facts={}))
-assert loads(save(3, 1200), 3)
-assert loads(path, 1)
-print(*sorted(entry.name for entry in folder.iterdir()))
-"""
-
-
-def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was_there(tmp_path):
-    need_disks(tmp_path)
-    folder = tmp_path / "disk"
-    done = on_disk(folder, "2m", sys.executable, "-c", FULL, str(folder))
-    assert done.returncode == 0, done.stderr
-    *attempts, policy, names = done.stdout.splitlines()
-    fitted = attempts.count("saved")
-    assert 0 < fitted < len(attempts)
-    assert attempts[:fitted] == ["saved"] * fitted
-    why = "cannot be written: No space left on device"
-    assert set(attempts[fitted:]) == {
-        f"checkpoint {folder / checkpoint_store.checkpoint_name(2, 0)} {why}"
-    }
-    assert policy == f"policy file {folder / 'policy.safetensors'} {why}"
-    assert names.split() == [
-        checkpoint_store.checkpoint_name(1, 0),
-        checkpoint_store.checkpoint_name(3, 0),
-    ]

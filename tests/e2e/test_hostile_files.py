@@ -3,7 +3,6 @@ expects.
 """
 
 import json
-import re
 import struct
 import time
 import tracemalloc
@@ -12,13 +11,11 @@ import zipfile
 import pytest
 import torch
 from support import generated_logs
-from support.small_runs import tiny
 
 from morphogen.cli.main import main
 from morphogen.errors import CheckpointError
 from morphogen.policy.policy_files import load_policy
 from morphogen.state.tensor_trees import load_tree
-from morphogen.train.train import train_ppo_vectorized
 
 SLOWEST_S = 2.0
 MIB = 2**20
@@ -125,32 +122,3 @@ def test_a_number_that_no_run_writes_ends_in_one_line(tmp_path, capsys, number_,
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     assert len(said.err.splitlines()) <= 1
-
-
-def test_a_run_without_a_known_wall_time_is_inspected(tmp_path, capsys):
-    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    path = run / "events.jsonl"
-    path.write_text(re.sub('"run_s":[0-9.e+-]+', '"run_s":null', path.read_text()))
-    assert main(["inspect", str(run)]) == 0
-    assert re.search(r"^wall time +not known$", capsys.readouterr().out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("value", ["1e10", "1e308", "86401"])
-def test_a_patience_beyond_a_day_is_refused(tmp_path, capsys, value):
-    words = [
-        "train",
-        "--preset",
-        "smoke",
-        "--set",
-        f"telemetry.close_timeout_s={value}",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(words) == 2
-    assert "telemetry.close_timeout_s: expected" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_longest_patience_is_accepted(tmp_path):
-    spec = tiny(rounds=1, telemetry={"close_timeout_s": 86_400})
-    assert not train_ppo_vectorized(spec, out=tmp_path / "run").stopped

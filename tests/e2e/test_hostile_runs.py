@@ -22,7 +22,6 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_log import read_rounds
-from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.train import resume, train_ppo_vectorized
 
 PATIENCE_S = 60
@@ -142,20 +141,6 @@ def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, c
 
 
 @pytest.mark.parametrize(
-    "entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/state.safetensors"]
-)
-def test_a_checkpoint_with_a_link_is_not_loaded(run, whole, entry, capsys):
-    (run / entry).unlink()
-    (run / entry).symlink_to(whole / entry)
-    assert main(["inspect", str(run / CHECKPOINT)]) == 2
-    assert "is a link" in capsys.readouterr().err
-    with pytest.raises(
-        CheckpointError, match=f"{'a link in place of' if 'manifest' in entry else 'lacks'} "
-    ):
-        load_checkpoint(run / CHECKPOINT)
-
-
-@pytest.mark.parametrize(
     ("entry", "command"),
     [
         *product((entry for entry in ENTRIES if "." in entry), ("inspect", "resume")),
@@ -220,12 +205,6 @@ def test_a_temporary_file_is_not_written_through_what_lies_at_its_name(tmp_path,
         files.write_atomic(target, b"mine")
     assert victim.read_text() == "kept"
     assert not target.exists()
-
-
-def test_names_of_temporary_files_are_all_different(tmp_path):
-    names = {files.temporary_path(tmp_path / "config.json").name for _ in range(99)}
-    assert len(names) == 99
-    assert min(len(name) for name in names) == len(".tmp-config.json-") + 16
 
 
 # --- places outside
@@ -323,22 +302,6 @@ def test_a_directory_of_any_name_is_shown_without_control_characters(
     said = capfd.readouterr()
     for text in (said.out, said.err):
         assert all(line.isprintable() for line in text.splitlines())
-
-
-def test_folders_of_any_name_below_a_side_are_shown_without_control_characters(
-    whole, tmp_path, capfd
-):
-    for name in (*NAMES.values(), b"plain"):
-        shutil.copytree(whole, os.fsdecode(os.path.join(os.fsencode(tmp_path / "sides"), name)))
-    (tmp_path / "other").mkdir()
-    for number in range(4):
-        shutil.copytree(whole, tmp_path / "other" / str(number))
-    assert (
-        main(["compare", str(tmp_path / "sides"), str(tmp_path / "other"), "--episodes", "2"]) == 0
-    )
-    said = capfd.readouterr()
-    assert all(line.isprintable() for line in (said.out + said.err).splitlines())
-    assert r"caf\udce9\udcff" in said.err
 
 
 def test_a_run_that_cannot_be_written_to_is_evaluated(run, tmp_path, monkeypatch, capsys):

@@ -107,7 +107,6 @@ UNSEEN = {
 SEEN = {
     "an event is lost": lambda reported: reported[:-1],
     "an event is doubled": lambda reported: [*reported[:7], reported[7], *reported[7:]],
-    "two events changed places": lambda reported: [reported[1], reported[0], *reported[2:]],
     "another number": lambda reported: put(
         reported, of(reported, "RoundCompleted"), accuracy_mean=1.25
     ),
@@ -153,14 +152,6 @@ def test_a_bit_of_a_tensor_is_seen(made, copy, file):
     assert [found.split(".")[0] for found in run_comparison.differences(made, copy)] == [
         file.split(".")[0]
     ]
-
-
-def test_the_sign_of_a_zero_is_seen_and_nan_is_like_itself():
-    assert not run_comparison.same(torch.tensor(0.0), torch.tensor(-0.0))
-    assert run_comparison.same(torch.tensor([torch.nan]), torch.tensor([torch.nan]))
-    assert not run_comparison.same(torch.tensor(1), torch.tensor(1.0))
-    assert not run_comparison.same(1, 1.0)
-    assert not run_comparison.same(torch.zeros(1, 2), torch.zeros(2, 1))
 
 
 def double(path):

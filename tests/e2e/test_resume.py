@@ -13,7 +13,6 @@ from support.extras import CSV
 from support.run_comparison import differences, events
 from support.small_runs import tiny
 
-from morphogen import kernels
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
@@ -209,31 +208,6 @@ def bytes_at(run, round):
     return position.bytes
 
 
-def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
-    run = stopped(tmp_path / "run", (0, 1), spec(telemetry=TelemetrySpec(level="off")))
-    assert not (run / "events.jsonl").exists()
-    assert resume(run, telemetry=TelemetrySpec(), parts=stopping(0, 3)).stopped
-    assert [one["event"] for one in events(run)][:3] == [
-        "RunStarted",
-        "CheckpointSaved",
-        "RunResumed",
-    ]
-    assert resume(run, parts=stopping(0, 3)).stopped
-    elsewhere = TelemetrySpec(dir=str(tmp_path / "else"))
-    resume(run, telemetry=elsewhere)
-    first, *_, last = [
-        json.loads(line) for line in (tmp_path / "else" / "events.jsonl").read_text().splitlines()
-    ]
-    before = max(one["seq"] for one in events(run))
-    assert (first["event"], last["event"], last["data"]["status"]) == (
-        "CheckpointSaved",
-        "RunCompleted",
-        "completed",
-    )
-    assert first["seq"] <= before + 1
-    assert resume(run, telemetry=elsewhere).history[0].round >= 0
-
-
 def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     for path in checkpoint_store.list_checkpoints(run / "checkpoints"):
@@ -334,18 +308,6 @@ def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_
     assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
     other = load_checkpoint(newest(tmp_path / "same")).carry["state"]
     torch.testing.assert_close(found["host"]["params"], other["host"]["params"])
-
-
-def test_without_the_kernels_of_its_start_a_run_is_not_promised_bitwise(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernels, "AVAILABLE", True)
-    monkeypatch.setattr(kernels, "CAN_CONVOLVE", True)
-    run, screen = stopped(tmp_path / "run", (1, 3), spec()), Screen()
-    assert json.loads((run / "manifest.json").read_text())["kernels"] == "all"
-    monkeypatch.setattr(kernels, "AVAILABLE", False)
-    resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
-    assert screen.said.endswith(
-        "equal up to rounding to a run without the stop, because kernels was all, is none"
-    )
 
 
 def test_a_run_with_relative_folders_is_read_and_resumed_from_anywhere(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.extras import needs_extra, rows_of_extra
-from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup, world_of
+from support.small_runs import cifar_files, story_files, tiny, tiny_setup, world_of
 
 import morphogen as mg
 from morphogen.config.execution_spec import EngineSpec
@@ -173,17 +173,6 @@ def batches(feed: Feed, state, epoch):
         yield feed.batch(draws, torch.tensor([minibatch], device=draws.index.device))
 
 
-def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():
-    spec = {"envs": 2, "episode_length": 2, "final_episodes": 3}
-    resident, streamed = (
-        train_ppo_vectorized(tiny(**spec, data=DataSpec(**SMALL, placement=where)))
-        for where in BOTH
-    )
-    assert [one.per_episode() for one in resident.results] == [
-        one.per_episode() for one in streamed.results
-    ]
-
-
 @given(data=st.data())
 def test_what_is_read_out_of_parts_is_what_lies_there(data):
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
@@ -294,15 +283,6 @@ def test_after_an_error_in_the_thread_every_batch_raises_it(monkeypatch):
     for _ in range(2):
         with pytest.raises(Lost):
             next(batches(world.feed, state, 0))
-
-
-def test_an_error_in_the_draws_of_the_thread_is_raised_as_well(monkeypatch):
-    def draw(*_, **__):
-        raise Lost("no instance")
-
-    monkeypatch.setattr("morphogen.data.feed.draw_instances", draw)
-    with pytest.raises(Lost, match="no instance"):
-        live(world_of(setup_of("streamed")))
 
 
 def test_an_error_in_a_run_ends_its_thread():
@@ -418,25 +398,6 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
         *("the thread waits until read", "filled", "copied is reached"),
         *("the device waits until copied", "used: [7, 7]", "read is reached"),
     ]
-
-
-def test_all_worlds_of_a_run_share_the_lanes_of_a_shape():
-    fences = Transfers(torch.device("cpu"), time.perf_counter)
-    ring = fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 3)
-    assert fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 3) is ring
-    assert (
-        len(
-            {
-                id(lane)
-                for lane in (
-                    *ring,
-                    *fences.prefetch_buffers((4, 1, 2, 2), torch.uint8, 3),
-                    *fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 2),
-                )
-            }
-        )
-        == 8
-    )
 
 
 def test_no_epoch_asks_the_host_for_streamed_data():

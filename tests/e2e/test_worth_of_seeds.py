@@ -77,16 +77,6 @@ def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_
     torch.testing.assert_close(found.loss, bare.loss, rtol=0, atol=1e-2)
 
 
-def test_a_seed_that_does_nothing_has_contribution_zero():
-    setup = tiny_setup(envs=3)
-    world = world_of(setup)
-    state = live(world, "wait")[-1].after
-    _, worth = measured(world, kept(state, setup, alpha=1.0, bend=lambda leaves: None))
-    assert worth.contribution[:, 0].tolist() == [0.0, 0.0, 0.0]
-    assert worth.shapley[:, 0].tolist() == [0.0, 0.0, 0.0]
-    assert worth.contribution_valid[:, 0].all()
-
-
 @functools.cache
 def random_run(every: int):
     """Twenty epochs of 16 envs under random actions, of which every n-th is measured."""

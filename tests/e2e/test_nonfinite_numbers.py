@@ -119,12 +119,11 @@ def ended(sick, env):
         assert paid == (-SETUP.rule.governor_penalty if back else 0.0)
         assert epoch.step.score.terminated[env].item() == (back or t == LENGTH - 1)
         if t + 1 < LENGTH:
-            assert sick.fresh[t + 1][env].item() == back
-            assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
-            assert not back or all(
-                leaf.isfinite().all()
-                for leaf in leaves(sick.epochs[t + 1].inputs.observation).values()
-            )
+            after = sick.epochs[t + 1].carry
+            assert after.segment[env].item() == back
+            assert not back or not any(leaf[env].any() for leaf in after.memory.values())
+            observed = leaves(after.inputs.observation).values()
+            assert not back or all(leaf.isfinite().all() for leaf in observed)
     reported = [(event.round, event.epoch) for event in sick.events("RolledBack")]
     assert reported == [
         (0, t) for t in range(LENGTH) if sick.epochs[t].step.report.rolled_back[env]

@@ -74,16 +74,3 @@ def test_own_parts_are_short(title, most):
     ]
     (lines,) = [cell[1:] for cell in cells if cell[0] == title]
     assert 0 < len([line for line in lines if line]) <= most
-
-
-@pytest.mark.parametrize(
-    ("result", "other", "most"),
-    [("first and last rounds", "class Heads", 130), ("share of the optimum", "class Tables", 150)],
-)
-def test_a_training_by_torchrl_is_short(result, other, most):
-    cells = ["".join(cell["source"]) for cell in code_cells(FOLDER / "05_torchrl.ipynb")]
-    # what follows uses its result
-    (last,) = [i for i, source in enumerate(cells) if result in source]
-    own = [source for source in cells[: last + 1] if other not in source]
-    lines = [line for source in own for line in source.splitlines() if line]
-    assert len(lines) <= most

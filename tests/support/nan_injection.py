@@ -11,7 +11,6 @@ from unittest.mock import patch
 import torch
 from support.faulty_sinks import all_events
 from support.small_runs import tiny_setup
-from tensordict import TensorDict
 
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.execution_spec import EngineSpec
@@ -92,8 +91,6 @@ class Run:
     ) -> None:
         self.change = change
         self.epochs: list[Epoch] = []
-        self.hidden: list[TensorDict] = []  # before the epoch
-        self.fresh: list[torch.Tensor] = []  # bool [E], the epoch starts a segment
         self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
         text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
         spec, self.sink = setup.spec, MemorySink()
@@ -109,8 +106,6 @@ class Run:
         if self.change is not None and self.scheduler.round == 0:
             state = self.change(t, carry.state)
             carry = carry._replace(state=state, inputs=self.scheduler.env.observe(state))
-        self.hidden.append(carry.memory.clone())
-        self.fresh.append(carry.segment.clone())
         carry, epoch = self.run_epoch(carry, t)
         self.epochs.append(epoch)
         return carry, epoch

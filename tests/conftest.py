@@ -1,6 +1,7 @@
 """One thread, Hypothesis profiles, the marker `slow`, and the folder of the golden files."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def unsynced_files():
+    """Leave files in the cache of the system: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,8 @@ import morphogen as mg
 from morphogen.log.console import Console
 from morphogen.train.held_out_plays import has_curve, plays_greedily
 
+pytestmark = pytest.mark.slow  # whole runs
+
 FIELDS = {
     "preset": "tiny",
     "episode_length": 4,

@@ -232,17 +232,6 @@ def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
         )
 
 
-def test_a_run_tells_where_its_data_lies(tmp_path):
-    result = train_ppo_vectorized(
-        tiny(data=DataSpec(**SMALL, placement="streamed")), out=tmp_path / "run"
-    )
-    assert result.run_dir is not None
-    assert '"data_placement": "streamed"' in (tmp_path / "run/manifest.json").read_text()
-    assert (
-        '"data_placement":"streamed"' in (tmp_path / "run/events.jsonl").read_text().splitlines()[0]
-    )
-
-
 class Lost(Exception):
     """Error of the thread."""
 

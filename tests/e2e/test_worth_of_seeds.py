@@ -97,23 +97,6 @@ def test_shapley_values_add_up_to_the_clean_improvement_in_every_epoch_of_a_run(
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
-    """Measurements are counted by hand, one slot at a time, and start anew with every seed."""
-    count = torch.zeros(16, 3, dtype=torch.int64)
-    for epoch in random_run(every):
-        slots, worth = epoch.step.governed.slots, epoch.step.measured
-        occupied = (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED)
-        reborn = epoch.step.acted.slots.stage != epoch.before.slots.stage
-        count = torch.where(
-            ~occupied | (reborn & (epoch.step.acted.slots.stage == Stage.GERMINATED)), 0, count
-        )
-        count = count + (worth.contribution_valid & occupied)
-        assert torch.equal(slots.contribution_valid, count > 0)
-        assert torch.equal(slots.velocity_valid, count > 1)
-        assert not slots.velocity[count < 2].any()
-
-
-@pytest.mark.parametrize("every", [1, 3])
 def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_it_is_otherwise(
     every,
 ):

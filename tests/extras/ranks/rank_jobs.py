@@ -2,17 +2,21 @@
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
-from support.forked_commands import FORKS, start_command, wait_for
+from support.forked_commands import FORKS, wait_for
+from support.subprocess_env import OURS
 
 from morphogen.extras.ranks.process_group import join_ranks
 
+COMMAND = [sys.executable, "-m", "morphogen"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 RUN = [
     "train",
     "--preset",
@@ -58,18 +62,21 @@ def _run_rank(
     os._exit(0)  # threads of torch can abort an orderly end
 
 
-def start_job(folder: Path, *flags: str) -> tuple[BaseProcess, Path]:
-    """Start a run in a folder; return its process and the file of its messages."""
-    said = folder / "said"
-    streams = (os.devnull, os.devnull, said)
-    return start_command(folder, (*RUN, "--out", str(folder / "run"), *flags), streams), said
+def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:
+    """Start a run of two ranks that writes to `out`."""
+    words = [*head, *RUN, "--out", str(out), *flags]
+    return subprocess.Popen(
+        words, env=OURS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
-def wait_for_checkpoint(runs: Callable[[], bool], folder: Path, limit_s: float = 60) -> None:
-    """Wait until the run in a folder has saved a checkpoint."""
+def wait_for_checkpoint(job: subprocess.Popen[str], out: Path, limit_s: float = 60) -> None:
+    """Wait until the run has saved a checkpoint."""
     deadline = time.monotonic() + limit_s
     while (
-        not list(folder.glob("run/checkpoints/round-*")) and runs() and time.monotonic() < deadline
+        not list(out.glob("checkpoints/round-*"))
+        and job.poll() is None
+        and time.monotonic() < deadline
     ):
         time.sleep(0.02)
 

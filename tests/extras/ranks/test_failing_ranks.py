@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from support.forked_commands import wait_for
-from support.subprocess_env import OURS
 
+from morphogen.cli import main
 from tests.extras.ranks import rank_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
@@ -32,14 +31,15 @@ FAST = ("--set", f"engine.collective_timeout_s={TIMEOUT_S}")
     ids=["killed", "hung"],
 )
 def test_a_rank_that_fails_is_named_in_one_line_and_ends_the_job(number, line, tmp_path):
-    job, messages = rank_jobs.start_job(tmp_path, *ENDLESS, *FAST)
-    rank_jobs.wait_for_checkpoint(job.is_alive, tmp_path)
-    first, second = rank_jobs.child_processes(job.pid)
-    started = time.monotonic()
-    os.kill(second, number)
-    assert wait_for(job) == 8
+    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "run", *ENDLESS, *FAST) as job:
+        rank_jobs.wait_for_checkpoint(job, tmp_path / "run")
+        first, second = rank_jobs.child_processes(job.pid)
+        started = time.monotonic()
+        os.kill(second, number)
+        _, errors = job.communicate(timeout=30)
     assert time.monotonic() - started < TIMEOUT_S + 12
-    [found] = messages.read_text().splitlines()
+    assert job.returncode == 8
+    [found] = errors.splitlines()
     assert found.startswith(f"morphogen: error: {line}")
     assert not {first, second} & running_processes()
 
@@ -55,62 +55,49 @@ NO_NETWORK = ("unshare", "-rn")  # a network whose loopback is down
 def test_ranks_that_cannot_reach_each_other_end_soon_in_one_line(tmp_path):
     if subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode:
         pytest.skip("no network of its own can be made here")
-    words = [*NO_NETWORK, sys.executable, "-m", "morphogen", *rank_jobs.RUN, "--ranks", "2"]
-    job = subprocess.run(words, cwd=tmp_path, env=OURS, stderr=subprocess.PIPE, text=True)
+    with rank_jobs.start_job(
+        [*NO_NETWORK, *rank_jobs.COMMAND], tmp_path / "run", "--ranks", "2"
+    ) as job:
+        _, errors = job.communicate(timeout=60)
     assert job.returncode == 8
     assert re.fullmatch(
-        r"morphogen: error: rank 0 at 127.0.0.1:\d+ cannot be reached: .*\n", job.stderr
+        r"morphogen: error: rank 0 at 127.0.0.1:\d+ cannot be reached: .*\n", errors
     )
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["at the start", "in a run"])
 def test_a_signal_to_the_command_stops_all_ranks(early, tmp_path):
-    job, messages = rank_jobs.start_job(tmp_path, *ENDLESS)
-    while len(rank_jobs.child_processes(job.pid)) < 2:
-        time.sleep(0.02)
-    if not early:
-        rank_jobs.wait_for_checkpoint(job.is_alive, tmp_path)
-    ranks = set(rank_jobs.child_processes(job.pid))
-    os.kill(job.pid, signal.SIGTERM)
-    assert wait_for(job) == 128 + signal.SIGTERM
+    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "run", *ENDLESS) as job:
+        while len(rank_jobs.child_processes(job.pid)) < 2:
+            time.sleep(0.02)
+        if not early:
+            rank_jobs.wait_for_checkpoint(job, tmp_path / "run")
+        ranks = set(rank_jobs.child_processes(job.pid))
+        job.send_signal(signal.SIGTERM)
+        _, errors = job.communicate(timeout=30)
+    assert job.returncode == 128 + signal.SIGTERM
     assert not ranks & running_processes()
     if not early:
         assert (
-            messages.read_text().splitlines()[-1]
+            errors.splitlines()[-1]
             == f"morphogen: note: stopped: `morphogen resume {tmp_path / 'run'}` continues the run"
         )
 
 
-TORCHRUN = [
-    "-m",
-    "torch.distributed.run",
-    "--nproc-per-node",
-    "2",
-    "--max-restarts",
-    "2",
-    "-m",
-    "morphogen",
-]
-
-
 def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path):
-    (tmp_path / "whole").mkdir()
     flags = ("--rounds", "6", "--set", "checkpoint.every_rounds=1")
-    command = [sys.executable, *TORCHRUN, *rank_jobs.RUN, "--out", "run", *flags]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=OURS, stderr=subprocess.PIPE, text=True
-    ) as job:
-        rank_jobs.wait_for_checkpoint(lambda: job.poll() is None, tmp_path)
+    head = [*rank_jobs.TORCHRUN, "--max-restarts", "2", "-m", "morphogen"]
+    with rank_jobs.start_job(head, tmp_path / "killed", *flags) as job:
+        rank_jobs.wait_for_checkpoint(job, tmp_path / "killed")
         os.kill(rank_jobs.child_processes(job.pid)[-1], signal.SIGKILL)
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 0, errors
     assert "exitcode: -9" in errors
-    alone, _ = rank_jobs.start_job(tmp_path / "whole", *flags, "--ranks", "1")
-    assert wait_for(alone) == 0
+    words = [*rank_jobs.RUN, "--out", str(tmp_path / "whole"), *flags, "--ranks", "1"]
+    assert not main.main(words)
     ours, theirs = (
-        load_file(folder / "run" / "policy.safetensors")
-        for folder in (tmp_path, tmp_path / "whole")
+        load_file(tmp_path / name / "policy.safetensors") for name in ("killed", "whole")
     )
     assert ours.keys() == theirs.keys()
     assert all(ours[name].equal(theirs[name]) for name in ours)

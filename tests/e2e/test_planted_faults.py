@@ -77,10 +77,10 @@ FAULTS = {  # fault -> (what is planted, the alarm, rounds)
         LATE,
     ),
     "rewards that are not finite": (lose_rewards, "update_skipped", 2),
-    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen", 4),
-    "masks of the env beside it": (swap_masks, "behaviour_gap", 3),
-    "stale log-probabilities": (make_stale(), "behaviour_gap", 3),
-    "another discount": (with_settings(gamma=0.5), "return_mismatch", 4),
+    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen", 6),
+    "masks of the env beside it": (swap_masks, "behaviour_gap", 4),
+    "stale log-probabilities": (make_stale(), "behaviour_gap", 4),
+    "another discount": (with_settings(gamma=0.5), "return_mismatch", 6),
     "a critic that does not learn": (with_settings(value_coef=0.0), "critic_blind", LATE),
 }
 

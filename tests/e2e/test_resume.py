@@ -31,7 +31,7 @@ STOPS = [(0, 1), (1, 3), (2, 4)]  # position at which a run is stopped
 
 def spec(**fields):
     """Three rounds of five epochs, saved after each."""
-    given = {"task": "tiny", "rounds": ROUNDS, "episode_length": EPOCHS, "final_episodes": 2}
+    given = {"rounds": ROUNDS, "episode_length": EPOCHS, "final_episodes": 2}
     return tiny(**{**given, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
 
 

@@ -3,9 +3,12 @@ from outside.
 """
 
 import base64
+import contextlib
 import csv
 import importlib.util
 import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -26,6 +29,7 @@ FOLDER = run_directory.REPORT
 PAGE = "index.html"
 EXTRA = "report"
 MAX_RUNS = 7  # one per colour
+BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
 
 
@@ -86,7 +90,14 @@ def import_plots() -> Sequence[Any]:
     """Import the plots with the first report: they need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
-    return import_module("morphogen.reports.plots").PLOTS
+    # The import refuses a backend that is not installed, and pictures are drawn without one.
+    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
+    plots = import_module("morphogen.reports.plots").PLOTS
+    if backend is not None:  # because other figures of this process may need it
+        os.environ[BACKEND] = backend
+        with contextlib.suppress(ValueError):
+            sys.modules["matplotlib"].rcParams["backend"] = backend
+    return plots
 
 
 def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:

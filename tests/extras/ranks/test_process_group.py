@@ -1,5 +1,6 @@
 """Joining: a store of the ranks that cannot be reached, and signals while torch waits."""
 
+import errno
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ def place(monkeypatch):
         address = free.getsockname()
     monkeypatch.setenv("MASTER_ADDR", address[0])
     monkeypatch.setenv("MASTER_PORT", str(address[1]))
+    monkeypatch.setattr(process_group, "REACH_S", 0.1)
     return address
 
 
@@ -41,12 +43,26 @@ def test_a_store_that_never_listens_is_named_after_the_time_out(place):
     assert 0.4 <= time.monotonic() - started < 5
 
 
-def test_a_loopback_that_is_down_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENETUNREACH, "Network is unreachable"), TimeoutError("timed out")]
+)
+def test_a_network_without_a_way_to_the_store_is_given_up_long_before_the_time_out(
+    place, monkeypatch, error
+):
     def connect(address, timeout):
-        raise TimeoutError("timed out")
+        assert timeout <= process_group.REACH_S
+        raise error
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    with pytest.raises(RankError, match=r"rank 0 at 127.0.0.1:1 cannot be reached: timed out"):
+    with pytest.raises(
+        RankError, match=r"rank 0 at .* cannot be reached: (Network is unreachable|timed out)"
+    ):
+        process_group._reach_store(1, timeout_s=600.0)
+    monkeypatch.setattr(workers, "END_S", process_group.REACH_S)
+    with pytest.raises(
+        RankError,
+        match=r"rank 0 at 127.0.0.1:1 cannot be reached: (Network is unreachable|timed out)",
+    ):
         workers.check_loopback(("127.0.0.1", 1))
 
 

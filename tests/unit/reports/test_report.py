@@ -11,12 +11,14 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from support import generated_logs
+from support.subprocess_env import OURS
 
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
@@ -307,3 +309,21 @@ def test_a_log_of_before_is_drawn(name, tmp_path):
     page = report(LOGS / name, out=tmp_path / "out")
     assert (page.parent / "learning_curve.png").exists()
     assert (page.parent / "throughput.csv").read_text().startswith("run,round,env_epochs_per_s")
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "module://not_installed.backend"])
+def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
+    code = (
+        "import os\nfrom morphogen.reports.report import import_plots\n"
+        "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], "
+        "matplotlib.get_backend(auto_select=False))"
+    )
+    done: Any = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**OURS, "MPLBACKEND": backend},
+    )
+    assert done.returncode == 0, done.stderr
+    kept = backend if backend.startswith("module") else None
+    assert done.stdout.strip("\n") == f"{backend} {kept}"

@@ -27,6 +27,7 @@ from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.train.stop_signals import SIGNALS
 
 T = TypeVar("T")
+REACH_S = 20.0  # to connect ranks that have started
 LEAVE_S = 10.0  # for the other ranks to end too
 REPORT_S = 2.0  # for the ranks that are left to report that a collective failed
 LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for them
@@ -84,17 +85,21 @@ def _deadly_signals() -> Iterator[None]:
 def _reach_store(rank: int, timeout_s: float) -> None:
     """Wait until the store of the ranks listens.  torch would print a traceback for every attempt.
 
-    Raises: RankError after `timeout_s`.
+    Raises: RankError after `REACH_S` without a way to its address, and after `timeout_s` if it does
+    not listen.
     """
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    deadline = time.monotonic() + timeout_s
+    started = time.monotonic()
     while True:
         try:
-            socket.create_connection(address, timeout=timeout_s).close()
+            socket.create_connection(address, timeout=min(timeout_s, REACH_S)).close()
             return
         except OSError as error:
+            limit_s = (
+                timeout_s if isinstance(error, ConnectionRefusedError) else min(timeout_s, REACH_S)
+            )
             reason = error.strerror or error
-        if time.monotonic() > deadline:
+        if time.monotonic() - started > limit_s:
             place = ":".join(map(str, address))
             raise RankError(f"rank {rank}: rank 0 at {place} cannot be reached: {reason}")
         time.sleep(LOOK_S)

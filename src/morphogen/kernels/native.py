@@ -50,7 +50,8 @@ class Function(torch.autograd.Function):
         results = output[1:] if isinstance(output, tuple) else ()
         tensors = [arg for arg in inputs if arg is None or isinstance(arg, Tensor)]
         ctx.settings = [arg for arg in inputs if arg is not None and not isinstance(arg, Tensor)]
-        ctx.mark_non_differentiable(*results)
+        if results:  # the compiler expects several results where this is called
+            ctx.mark_non_differentiable(*results)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *results)
 

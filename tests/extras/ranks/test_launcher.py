@@ -54,7 +54,7 @@ def test_a_dry_run_refuses_ranks_that_a_run_refuses(tmp_path, monkeypatch, capsy
 
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
-    assert main.main(["train", "--preset", "whitebox"]) == main.USAGE
+    assert main.main(["train", "--preset", "smoke"]) == main.USAGE
     assert (
         "--out: expected a run directory, which a restarted process finds again"
         in capsys.readouterr().err

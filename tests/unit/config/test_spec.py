@@ -244,12 +244,10 @@ def test_slots_are_in_the_hosts_order_whatever_the_input_order():
 
 
 def test_null_samples_means_all_and_the_word_task_the_tasks_number():
-    whitebox = RunSpec(task="whitebox")
-    assert resolve(whitebox).data.val_samples == 1
-    assert (
-        resolve(replace(whitebox, data=replace(whitebox.data, val_samples=None))).data.val_samples
-        is None
-    )
+    spec = RunSpec(task="tiny")
+    assert resolve(spec).data.val_samples == TASKS["tiny"].val_samples
+    everything = replace(spec, data=replace(spec.data, val_samples=None))
+    assert resolve(everything).data.val_samples is None
 
 
 def test_a_single_instance_is_the_reference_and_may_be_set_to_another_one():

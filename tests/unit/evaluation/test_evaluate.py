@@ -261,7 +261,7 @@ def test_an_arm_of_a_package_gets_its_argument_and_the_results_so_far():
         return play
 
     ARMS.register("again", build)
-    env = mg.make("whitebox", envs=4, instances="held-out")
+    env = mg.make("tiny", envs=4, episode_length=3, instances="held-out")
     results = mg.play_arms(env, ("again:twice",), {"grown": mg.play(env, "random")})
     assert results["again:twice"].policy == "twice"
     ARMS.register("alone", without_argument("alone", build("", env.setup)))

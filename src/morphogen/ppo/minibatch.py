@@ -39,6 +39,7 @@ class UpdateState(NamedTuple):
 
 # `minibatch_step`, or a compiled form of it
 MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]
+LossAndMetrics = tuple[Tensor, Metrics]  # not built in a graph: Dynamo cannot
 
 
 def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
@@ -143,7 +144,7 @@ def minibatch_gradient(
     Arguments: as above.
     """
 
-    def loss_of(leaves: Buffers) -> tuple[Tensor, Metrics]:
+    def loss_of(leaves: Buffers) -> LossAndMetrics:
         params = dict(zip(net, leaves, strict=True))
         return minibatch_objective(
             params, rows, hidden, policy=policy, spec=spec, weights=weights, exchange=exchange

@@ -12,7 +12,7 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
                         round are one line
     log_file            the event file and the records beside it, which lose nothing while the
                         process lives
-    writer              one thread that hands every round to the log and to the other sinks
+    writer              hands every round to the log and to the other sinks, a thread each
     derive              record of a round -> events of its envs, slots and epochs, when a log is
                         read
     messages            an event as a line for people

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from statistics import fmean
-from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, cast, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -81,11 +81,6 @@ class Event:
             _adapter(type(self)).validate_python(values)
         except ValidationError as error:
             raise ValueError(f"{type(self).__name__}.{describe_fault(error)}") from None
-
-    @classmethod
-    def build(cls, **values: Any) -> Self:
-        """Make an event of arrays and numpy scalars, which become tuples and plain numbers."""
-        return cls(**values)
 
     def payload(self) -> Json:
         """The fields by their names in the file."""

@@ -341,29 +341,23 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def reward_summary(columns: Columns, facts: RunFacts) -> kinds.RewardSummary:
-    """Rewards of the round."""
-    *parts, total = _reward_spreads(columns, facts.envs)
+    """Rewards of the round by component; values that are not finite do not count."""
+    reward = columns["reward"][..., None]
+    amounts = np.concatenate((columns["components"], reward), axis=-1).astype(np.float64)
+    known = np.ma.masked_invalid(amounts)
+    steps = (0, 1)
+    numbers = {
+        "mean": known.mean(axis=steps),
+        "std": known.std(axis=steps),
+        "min": known.min(axis=steps),
+        "max": known.max(axis=steps),
+        "sum": known.sum(axis=steps) / facts.envs,
+    }
+    rows = {name: np.ma.filled(row, np.nan).tolist() for name, row in numbers.items()}
+    *parts, total = (
+        kinds.RewardSpread(mean=mean, std=std, min=low, max=high, sum=paid)
+        for mean, std, low, high, paid in zip(*rows.values(), strict=True)
+    )
     return kinds.RewardSummary(
         components=dict(zip(facts.components, parts, strict=True)), total=total
     )
-
-
-def _reward_spreads(columns: Columns, episodes: int) -> Iterator[kinds.RewardSpread]:
-    """Spread of each component, then of the reward; values that are not finite do not count."""
-    amounts = np.concatenate((columns["components"], columns["reward"][..., None]), axis=-1).astype(
-        np.float64
-    )
-    known = np.isfinite(amounts)
-    real = np.where(known, amounts, 0.0)
-    numbers, totals, squares = (_total(part.sum(axis=1)) for part in (known, real, real**2))
-    least = np.where(known, amounts, np.inf).min(axis=(0, 1))
-    most = np.where(known, amounts, -np.inf).max(axis=(0, 1))
-    for number, total, square, low, high in np.stack(
-        (numbers, totals, squares, least, most), axis=1
-    ).tolist():
-        if not number:
-            yield kinds.RewardSpread(mean=None, std=None, min=None, max=None, sum=None)
-            continue
-        mean = total / number
-        std = max(0.0, square / number - mean**2) ** 0.5
-        yield kinds.RewardSpread(mean=mean, std=std, min=low, max=high, sum=total / episodes)

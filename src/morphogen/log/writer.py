@@ -1,9 +1,8 @@
-"""One thread that hands the rounds of a run to its sinks: to the log first, then to each of the
-others.  No tensors.
+"""Sinks of a run, each with a thread that hands the rounds over.  No tensors.
 
 The caller does not wait for a sink, unless more rounds wait than `telemetry.queue` holds.  The log
-loses nothing: it is tried again, and the caller writes what the thread has not written when a
-checkpoint is saved and at the end. Any other sink is late at most, and is left out once it raises
+loses nothing: it is tried again, and the caller writes what its thread has not written when a
+checkpoint is saved and at the end.  Any other sink is late at most, and is left out once it raises
 or takes nothing for `telemetry.close_timeout_s`.
 """
 
@@ -100,26 +99,26 @@ class Batch(NamedTuple):
 
 
 class Outlet:
-    """A sink and the batches that wait for it."""
+    """A sink, the batches that wait for it, and the thread that hands them over."""
 
     def __init__(self, sink: Sink) -> None:
-        self.sink, self.name = sink, getattr(sink, "name", type(sink).__name__)
+        self.sink = sink
+        self.name = getattr(sink, "name", type(sink).__name__)
         self.local: bool = getattr(sink, "local", False)
         self.retries: bool = getattr(sink, "retries", False)
         self.error: str | None = None  # reason why it did not take the last batch
-        self.is_reported = self.is_closed = False
+        self.is_reported = False
+        self._is_due = self._is_closing = self._is_closed = False
         self._queue: deque[Batch] = deque()
+        self._changed = threading.Condition()
         self.lock = threading.Lock()  # of the thread that hands over a batch
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self._thread.start()
 
     @property
     def is_out(self) -> bool:
         """Return whether the sink gets no more."""
         return self.error is not None and not self.retries
-
-    @property
-    def is_stuck(self) -> bool:
-        """Return whether a batch is handed over right now, and the sink is not out."""
-        return self.lock.locked() and not self.is_out
 
     @property
     def waiting(self) -> list[Batch]:
@@ -130,6 +129,31 @@ class Outlet:
         """Let a batch wait for the sink."""
         if not self.is_out:
             self._queue.append(batch)
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_due = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        """Hand over batches until the writer closes, then close any sink but the log."""
+        while not self._is_closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_due)
+                self._changed.wait_for(lambda: self._is_closing, BATCH_DELAY_S)
+                self._is_due = False
+            self.deliver()
+        if not self.retries:
+            self.deliver(sync=True, close=True)
+
+    def finish(self, timeout_s: float) -> None:
+        """End the thread; a sink that does not take what waits in time is left out."""
+        self._is_closing = True
+        self._wake()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self.fail(f"did not take what was left in {timeout_s:g} s")
 
     def deliver(self, *, sync: bool = False, close: bool = False) -> None:
         """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps the
@@ -140,30 +164,28 @@ class Outlet:
         with self.lock:
             try:
                 self._hand_over()
-                if sync and not self.is_closed and not self.is_out:
+                if sync and not self._is_closed and not self.is_out:
                     self.sink.flush()
             except Exception as cause:
                 self.fail(f"{type(cause).__name__}: {cause}")
-            if close and not self.is_closed:
+            if close and not self._is_closed:
                 self._close()
 
     def _hand_over(self) -> None:
         while self._queue and not self.is_out:
-            self._take(self._queue[0])
+            batch = self._queue[0]
+            if batch.record is not None and hasattr(self.sink, "write_record"):
+                # before the line that says that the round is over
+                cast(Any, self.sink).write_record(batch.record)
+            if batch.events:
+                self.sink.write(batch.events)
             if self.is_out:  # the writer gave it up meanwhile
                 return
             self._queue.popleft()
             self.error = None
 
-    def _take(self, batch: Batch) -> None:
-        if batch.record is not None and hasattr(self.sink, "write_record"):
-            # before the line that says that the round is over
-            cast(Any, self.sink).write_record(batch.record)
-        if batch.events:
-            self.sink.write(batch.events)
-
     def _close(self) -> None:
-        self.is_closed = True
+        self._is_closed = True
         try:
             self.sink.close()
         except Exception as cause:
@@ -192,39 +214,26 @@ class Losses:
 
 
 class LogWriter:
-    """Sinks of a run, and the thread that writes to them.  At level off there are no sinks."""
+    """Sinks of a run.  At level off there are none."""
 
     def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec) -> None:
         self._spec = spec
-        self._outlets: tuple[Outlet, ...] = ()
-        self._changed = threading.Condition()
-        self._is_due = self._is_closing = False
-        self._thread: threading.Thread | None = None
+        self._outlets: list[Outlet] = []
         self.add_sinks(sinks)
 
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
-        """Add sinks, which receive all later events; the log comes first."""
+        """Add sinks, which receive all later events."""
         for item in sinks if self._spec.level != LEVEL_OFF else ():
             sink = (
                 cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
             )
-            self._outlets = tuple(
-                sorted((*self._outlets, Outlet(sink)), key=lambda outlet: not outlet.retries)
-            )
-        if self._outlets and self._thread is None:
-            self._thread = self._start_thread()
-
-    def _start_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-        thread.start()
-        return thread
+            self._outlets.append(Outlet(sink))
 
     def emit(self, events: Iterable[Envelope], record: RoundRecord | None = None) -> None:
         """Emit events about the run, or about a round with its record."""
         batch = Batch(tuple(events), record)
         for outlet in self._outlets:
             outlet.put(batch)
-        self._wake()
         for outlet in self._outlets:
             self._make_room(outlet)
         self._report_failures()
@@ -254,37 +263,25 @@ class LogWriter:
         last.
         """
         batch = Batch(tuple(map(Envelope, last)))
-        others = [outlet for outlet in self._outlets if not outlet.retries]
-        for outlet in others:
-            outlet.put(batch)
-        self._is_closing = True
-        self._wake()
-        while self._thread is not None:
-            self._thread.join(self._spec.close_timeout_s)
-            if not self._thread.is_alive() or not self._give_up_stuck("did not take what was left"):
-                break
+        for outlet in self._outlets:
+            if not outlet.retries:
+                outlet.put(batch)
+        for outlet in self._outlets:
+            outlet.finish(self._spec.close_timeout_s)
         self._report_failures()
         logs = [outlet for outlet in self._outlets if outlet.retries]
         for outlet in logs:
             outlet.put(batch)
             outlet.deliver(sync=True, close=True)
-        return Losses(
-            failed={
-                outlet.name: outlet.error for outlet in (*others, *logs) if outlet.error is not None
-            },
-            incomplete=any(outlet.error is not None for outlet in logs),
-        )
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._is_due = True
-            self._changed.notify_all()
+        failed = {each.name: each.error for each in self._outlets if each.error is not None}
+        return Losses(failed, incomplete=any(outlet.error is not None for outlet in logs))
 
     def _make_room(self, outlet: Outlet) -> None:
         """Wait while more waits for a sink than the queue holds; the caller itself writes to
         files.
         """
-        until = time.monotonic() + self._spec.close_timeout_s
+        timeout_s = self._spec.close_timeout_s
+        until = time.monotonic() + timeout_s
         while (
             not outlet.is_out
             and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB
@@ -293,48 +290,14 @@ class LogWriter:
                 outlet.deliver()
                 return
             if time.monotonic() > until:
-                self._give_up_stuck("took nothing")
-                until = time.monotonic() + self._spec.close_timeout_s
+                outlet.fail(f"took nothing in {timeout_s:g} s")
             time.sleep(BATCH_DELAY_S)
-
-    def _give_up_stuck(self, fault: str) -> bool:
-        """Leave out the sink that the thread waits for; another thread serves the others.  Return
-        whether there is one.
-
-        The log is never left out.
-        """
-        stuck = [outlet for outlet in self._outlets if outlet.is_stuck and not outlet.retries]
-        for outlet in stuck:
-            outlet.fail(f"{fault} in {self._spec.close_timeout_s:g} s")
-        if stuck:
-            self._thread = self._start_thread()
-            self._wake()
-        return bool(stuck)
 
     def _report_failures(self) -> None:
         """Report each failure once, to all other sinks and to the log."""
-        with self._changed:
-            for outlet in self._outlets:
-                if outlet.error is None or outlet.is_reported:
-                    continue
+        for outlet in self._outlets:
+            if outlet.error is not None and not outlet.is_reported:
                 outlet.is_reported = True
                 event = Envelope(SinkFailed(sink=outlet.name, error=outlet.error))
                 for other in self._outlets:
                     other.put(Batch((event,)))
-                self._wake()
-
-    def _run(self) -> None:
-        """Hand over batches until the writer closes, then close all sinks but the log."""
-        while not self._is_closing:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_due)
-                self._changed.wait_for(lambda: self._is_closing, BATCH_DELAY_S)
-                self._is_due = False
-            for outlet in self._outlets:
-                outlet.deliver()
-            self._report_failures()
-            if threading.current_thread() is not self._thread:
-                return
-        for outlet in self._outlets:
-            if not outlet.retries:
-                outlet.deliver(sync=True, close=True)

@@ -41,7 +41,7 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
         result = play_arm(
             scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes
         )
-        yield HeldOutPlayed.build(
+        yield HeldOutPlayed(
             policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
         )
 

@@ -7,16 +7,12 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.extras import needs_extra
 from support.generated_logs import anomaly
 
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.log.console import (
     Console,
     closing_lines,
-    column_blocks,
-    format_duration,
-    format_number,
 )
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.run import CheckpointFailed, SinkFailed
@@ -84,20 +80,6 @@ def test_the_start_names_the_facts_and_explains_the_words():
     assert "fossilized (kept for good)" in err
 
 
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        ("digits", "it would deliver"),
-        pytest.param("digits_regimes", "mean over the epochs", marks=needs_extra("regimes")),
-    ],
-)
-def test_the_start_explains_the_value_of_the_task(task, words):
-    err = io.StringIO()
-    with Console(err=err, out=io.StringIO()) as console:
-        console.start(resolve(RunSpec(task=task)), {})
-    assert words in err.getvalue()
-
-
 def test_table_and_summary_are_on_stdout_quiet_or_not():
     _, out = reported()
     assert reported(quiet=True) == ("", out)
@@ -126,15 +108,6 @@ def test_on_a_terminal_progress_is_kept_up_to_date_above_which_every_round_is_a_
         one for one in re.split(r"[\r\n]", shown) if one.startswith("round ") and "return" in one
     ]
     assert [one.split()[1] for one in rounds] == ["1/4", "2/4", "3/4", "4/4"]
-
-
-def test_the_progress_knows_the_accuracy_of_the_last_epoch_where_it_is_recorded():
-    for measured, accuracy in [(None, "-"), (52.1, "52.1")]:
-        err = Screen()
-        with Console(err=err, out=io.StringIO(), clock=lambda: 0.0) as console:
-            console.start(SPEC, {})
-            console.end_epoch(0, 3, 0.2, measured)
-        assert f"accuracy {accuracy} %" in plain(err.getvalue())
 
 
 FAILED = Envelope(SinkFailed(sink="wandb", error="no network"))
@@ -185,14 +158,6 @@ def test_a_run_without_rounds_or_rows_still_ends_well():
     assert out.getvalue() == "no round was run\n"
 
 
-def test_an_output_that_knows_only_ascii_is_no_problem():
-    raw = io.BytesIO()
-    out = io.TextIOWrapper(raw, encoding="ascii")
-    Console(err=io.StringIO(), out=out).print_table(ROWS)
-    out.flush()
-    assert b"12,345" in raw.getvalue()
-
-
 def test_wide_tables_and_long_paths_are_not_cut():
     out = io.StringIO()
     console = Console(err=io.StringIO(), out=out)
@@ -200,35 +165,10 @@ def test_wide_tables_and_long_paths_are_not_cut():
     assert "x" * 200 in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (-1, "0:00")],
-)
-def test_durations_read_like_a_clock(seconds, text):
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (3, "3"), (12_345, "12,345"), (0.12345, "0.123"), (-1.0, "-1.000")],
-)
-def test_numbers_read_like_numbers(value, text):
-    assert format_number(value) == text
-
-
 def test_the_summary_compares_the_first_and_the_last_rounds():
     lines = closing_lines([summary(round) for round in range(10)], 90.0)
     assert lines[0] == "10 rounds in 1:30"
     assert lines[1] == "return: 2.500 in the first 5 rounds, 7.500 in the last 5"
-
-
-def test_a_short_run_compares_halves_and_a_single_round_stands_alone():
-    assert (
-        closing_lines([summary(round) for round in range(5)], 1.0)[1]
-        == "return: 1.000 in the first 2 rounds, 4.000 in the last 2"
-    )
-    assert closing_lines([summary(0), summary(1)], 1.0)[1] == "return: 0.500, then 1.500"
-    assert closing_lines([summary(0)], 1.0)[1] == "return: 0.500"
 
 
 def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
@@ -258,16 +198,3 @@ def test_no_table_is_cut_and_every_block_is_led_by_the_first_column(columns, wid
     assert "\u2026" not in out.getvalue()
     heads = [line.split() for line in lines if names[0] in line.split()]
     assert [name for head in heads for name in head if name != names[0]] == names[1:]
-
-
-@pytest.mark.parametrize(
-    ("widths", "blocks"),
-    [
-        ([5], [[0]]),
-        ([5, 5, 5], [[0, 1, 2]]),
-        ([5, 10, 10], [[0, 1], [0, 2]]),
-        ([5, 30, 4], [[0, 1], [0, 2]]),
-    ],
-)
-def test_columns_beyond_the_width_follow_in_further_blocks(widths, blocks):
-    assert column_blocks(widths, 20) == blocks

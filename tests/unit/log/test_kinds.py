@@ -15,7 +15,7 @@ from typing_extensions import is_typeddict
 from morphogen.log.events import Envelope
 from morphogen.log.jsonl import decode, encode, event_kinds
 from morphogen.log.kinds.epoch import EpochCompleted, RolledBack
-from morphogen.log.kinds.run import CheckpointSaved, Evaluated, RunResumed
+from morphogen.log.kinds.run import CheckpointSaved, RunResumed
 
 NAMES = st.text(max_size=4)
 WHOLE = st.integers(-(2**63), 2**64 - 1)
@@ -210,12 +210,6 @@ def test_a_line_that_is_no_envelope_is_refused(text):
         decode(text)
 
 
-def test_the_severity_of_a_kind_holds_where_none_is_given():
-    event = Envelope(ROLLED, **ENV)
-    assert event.severity == "warning"
-    assert Envelope(ROLLED, **ENV, severity="error") != event
-
-
 def test_numbers_of_any_library_become_those_of_the_file():
     table = np.asarray([[0.1, math.nan], [math.inf, 2.0]], dtype=np.float32)
     one = EpochCompleted(
@@ -233,12 +227,3 @@ def test_numbers_of_any_library_become_those_of_the_file():
     )
     assert (one.train_loss, one.reward, one.skipped) == ((0.1, None), (None, 2.0), (0, 3))
     assert one.alpha == ((0.1, None), (None, 2.0))
-
-
-def test_an_interval_has_its_three_numbers():
-    interval = {"mean": 1.0, "low": 0.5, "high": 1.5}
-    names = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
-    good = Evaluated(episodes=1, split="test", **dict.fromkeys(names, interval))
-    assert good.stability == interval
-    with pytest.raises(ValueError, match=r"Evaluated\.network_value\.low: Field required"):
-        Evaluated(episodes=1, split="test", **{name: {"mean": 1.0} for name in names})

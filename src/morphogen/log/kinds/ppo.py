@@ -2,7 +2,6 @@
 minibatches.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
@@ -75,29 +74,21 @@ def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
     Names that the event does not have are left out; what is missing, not valid or not finite is
     None, the last counted as `nonfinite.metric`.
     """
-    values = {name: _metric_value(name, metrics) for name in _NUMBER_TYPES}
-    valid = [
-        key
-        for key in metrics
-        if key.partition(".")[0] in _NUMBER_TYPES and metrics.get(f"{key}_valid", True)
-    ]
-    broken = sum(not math.isfinite(metrics[key]) for key in valid)
-    return PpoUpdated(
-        **{**values, "nonfinite": {**(values["nonfinite"] or {}), "metric": broken}, **more}
-    )
-
-
-def _metric_value(name: str, metrics: Mapping[str, Any]) -> Any:
-    if name in metrics:
-        return _metric_number(name, metrics, _NUMBER_TYPES[name])
-    keys = [key for key in metrics if key.startswith(f"{name}.") and not key.endswith("_valid")]
-    return {
-        key.removeprefix(f"{name}."): _metric_number(key, metrics, _NUMBER_TYPES[name])
-        for key in keys
-    } or None
-
-
-def _metric_number(key: str, metrics: Mapping[str, Any], kind: type) -> Any:
-    value = tidy(metrics[key])
-    valid = tidy(metrics.get(f"{key}_valid", True))
-    return kind(value) if valid and value is not None else None
+    values: dict[str, Any] = {}
+    broken = 0
+    for key, metric in metrics.items():
+        name, _, part = key.partition(".")
+        if name not in _NUMBER_TYPES or key.endswith("_valid"):
+            continue
+        number = None
+        if metrics.get(f"{key}_valid", True):
+            number = tidy(metric)
+            broken += number is None
+        if number is not None:
+            number = _NUMBER_TYPES[name](number)
+        if part:
+            values.setdefault(name, {})[part] = number
+        else:
+            values[name] = number
+    nonfinite = {**values.pop("nonfinite", {}), "metric": broken}
+    return PpoUpdated(**values, nonfinite=nonfinite, **more)

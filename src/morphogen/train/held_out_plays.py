@@ -42,7 +42,9 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
             scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes
         )
         yield HeldOutPlayed(
-            policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
+            policy=name,
+            rounds=0 if name in rivals else rounds,
+            network_value=tuple(result.network_value.tolist()),
         )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -23,11 +24,13 @@ class CsvTables(ScalarSink):
         self._folder = place.folder / self.NAME
         self._files: dict[str, TextIO] = {}  # by table, opened with its first row
         self._columns: dict[str, tuple[str, ...]] = {}
+        # At once, because a run directory that is moved later gets no folder at its old place.
+        with suppress(OSError):  # the first row reports it
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of events; before the first row, cut the tables of a resumed run."""
         if not self._files:
-            self._folder.mkdir(parents=True, exist_ok=True)
             for path in self._folder.glob("*.csv"):
                 self._cut(path)
         super().write(events)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from support.extras import needs_extra
 from support.small_runs import tiny
 from torch.utils.data import TensorDataset
 
@@ -148,6 +149,7 @@ def test_points_are_streamed_as_they_are_resident():
     assert trees_equal(*states)
 
 
+@needs_extra("cifar")
 def test_the_data_set_of_a_task_can_be_another_one():
     data = mg.from_arrays("mine", IMAGES, LABELS)
     env = mg.make("digits", envs=2, dataset=data)

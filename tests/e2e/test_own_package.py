@@ -211,7 +211,7 @@ BROKEN = {
     ),
     "a task that names no data set": (
         ('dataset="points"', 'dataset="planes"'),
-        f"task theirs: dataset: expected one of {', '.join(KNOWN)}, got 'planes'",
+        f'task.dataset: expected one of {", ".join(KNOWN)}, got "planes"',
     ),
     "a host without stages": (
         ("def stage(self, i, x, rows):", "def steps(self, i, x, rows):"),

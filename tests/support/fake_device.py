@@ -56,6 +56,7 @@ from morphogen.env.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
 from morphogen.state.measure import LabelledInputs
 from morphogen.testing.audit import describe_error
+from morphogen.train.reporter import Reporter
 
 NAME = "gpu"
 DEVICE = f"{NAME}:0"
@@ -273,6 +274,16 @@ def fake_tensors(
             watch.add_fault("a constant is copied to the device")
         return torch.empty(made.shape, dtype=made.dtype, device=device)
 
+    restore_log = Reporter.restore
+
+    def restore(reporter: Reporter, state: Any, columns: Any, position: tuple[int, int]) -> None:
+        """Columns are read on the CPU, where fake tensors have no values."""
+        blank = {
+            name: np.zeros(column.shape, str(column.dtype).removeprefix("torch."))
+            for name, column in columns.items()
+        }
+        restore_log(reporter, state, blank, position)
+
     def convert(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         make = as_tensor if isinstance(data, Tensor) else on_device
         return make(data, dtype=dtype, device=device)
@@ -281,6 +292,7 @@ def fake_tensors(
         stack.enter_context(patch.object(torch, "tensor", on_device))
         stack.enter_context(patch.object(torch, "as_tensor", convert))
         stack.enter_context(patch.object(Transfers, "receive", receive))
+        stack.enter_context(patch.object(Reporter, "restore", restore))
         stack.enter_context(patch.object(feed, "_ReaderThread", _PromptReader))
         for method, name in (
             ("send", None),

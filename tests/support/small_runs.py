@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.fields import Spec, fields_of, to_settings
+from morphogen.config.fields import fields_of, is_group, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
@@ -34,10 +34,7 @@ def plain(**fields: Any) -> RunSpec:
     """
     known = {name: info.default for name, info in fields_of(RunSpec).items()} | fields
     return RunSpec(
-        **{
-            name: to_settings(value) if isinstance(value, Spec) else value
-            for name, value in known.items()
-        }
+        **{name: to_settings(value) if is_group(value) else value for name, value in known.items()}
     )
 
 

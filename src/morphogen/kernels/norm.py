@@ -45,6 +45,15 @@ class _Factors(NamedTuple):
     scale: Tensor | None  # [R, C]
 
 
+class _Options(NamedTuple):
+    """Settings of a normalisation."""
+
+    groups: int
+    floor: float
+    # rows with the lower limit, the first ones; None: all. A number has no kernel
+    limited: int | None = None
+
+
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
     """Group normalisation of every row of some blocks.
 
@@ -63,46 +72,44 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
     """
-    if form_of("norm", blocks[0].x) is Form.KERNEL:
-        return tuple([_normalise_block(block, groups) for block in blocks])
-    # plain torch takes as many operators for one row as for all
-    numbers: dict[float, list[int]] = {}
-    for n, block in enumerate(blocks):
-        numbers.setdefault(block.floor, []).append(n)
-    results: dict[int, Tensor] = {}
-    for equal in numbers.values():
-        sizes = [blocks[n].bias.shape[0] for n in equal]
-        out = _normalise_block(_join_blocks([blocks[n] for n in equal], sizes), groups)
-        results |= zip(equal, out.split_with_sizes(sizes, -2), strict=True)
-    return tuple([results[n] for n in range(len(blocks))])
+    floors = {block.floor for block in blocks if block.floor > -math.inf}
+    one_by_one = len(blocks) == 1 or len(floors) > 1
+    if one_by_one or form_of("norm", blocks[0].x) is Form.KERNEL:
+        return tuple([_normalise_block(block, _Options(groups, block.floor)) for block in blocks])
+    return _joined_group_norm(blocks, groups)
 
 
-def _join_blocks(blocks: list[NormBlock], sizes: list[int]) -> NormBlock:
-    """Join the rows of blocks with one lower limit."""
-    if len(blocks) == 1:
-        return blocks[0]
+def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
+    """`group_norm` as one block: plain torch takes as many operators for one row as for all."""
+    floored = [n for n, block in enumerate(blocks) if block.floor > -math.inf]
+    order = floored + [n for n, block in enumerate(blocks) if block.floor == -math.inf]
+    ordered = [blocks[n] for n in order]
+    sizes = [block.bias.shape[0] for block in ordered]
+    limited = sum(sizes[: len(floored)]) if len(floored) < len(order) else None
     # Of more axes than three, CUDA copies tensors one by one.
-    joined = torch.cat([block.x.flatten(0, 2) for block in blocks], 1)
+    joined = torch.cat([block.x.flatten(0, 2) for block in ordered], 1)
     x = joined.view(*blocks[0].x.shape[:3], *joined.shape[1:])
     ones = torch.ones_like(x[0, 0, 0])
-    gain = _join_factors([block.gain for block in blocks], sizes, ones)
-    scale = _join_factors([block.scale for block in blocks], sizes, ones)
-    bias = torch.cat([block.bias for block in blocks])
-    return NormBlock(x, gain, bias, scale, blocks[0].floor)
+    gain = _concat_factors([block.gain for block in ordered], sizes, ones)
+    scale = _concat_factors([block.scale for block in ordered], sizes, ones)
+    bias = torch.cat([block.bias for block in ordered])
+    whole = NormBlock(x, gain, bias, scale)
+    out = _normalise_block(whole, _Options(groups, ordered[0].floor, limited))
+    parts = dict(zip(order, out.split_with_sizes(sizes, -2), strict=True))
+    return tuple([parts[n] for n in range(len(blocks))])
 
 
-def _join_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
-    """Join factors of blocks, 1 where a block has none; None where no block has any."""
-    if all(part is None for part in parts):
+def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
+    """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
+    if not [part for part in parts if part is not None]:
         return None
     return torch.cat(
         [ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)]
     )
 
 
-def _normalise_block(block: NormBlock, groups: int) -> Tensor:
-    factors = _Factors(block.gain, block.bias, None, None, block.scale)
-    return _normalise(block.x, factors, groups, block.floor)
+def _normalise_block(block: NormBlock, options: _Options) -> Tensor:
+    return _normalise(block.x, options, _Factors(block.gain, block.bias, None, None, block.scale))
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
@@ -112,7 +119,7 @@ def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.in
     # the batch as one sample, every channel a group of its own
     sample = x.flatten(0, 1).unsqueeze(0)
     factors = _Factors(gain, bias, None, None, None)
-    return _normalise(sample, factors, x.shape[-1], floor).view(x.shape)
+    return _normalise(sample, _Options(x.shape[-1], floor), factors).view(x.shape)
 
 
 def masked_group_norm(
@@ -132,14 +139,14 @@ def masked_group_norm(
     0 is a ReLU.
     """
     factors = _Factors(gain, bias, channel_mask, inverse_count, None)
-    return _normalise(x, factors, inverse_count.shape[1], floor)
+    return _normalise(x, _Options(inverse_count.shape[1], floor), factors)
 
 
-def _normalise(x: Tensor, factors: _Factors, groups: int, floor: float) -> Tensor:
+def _normalise(x: Tensor, options: _Options, factors: _Factors) -> Tensor:
     """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`.  x [B, H, W, R, C] -> like
     x.
     """
-    return apply_function(_GroupNorm, x, groups, floor, *factors)[0]
+    return apply_function(_GroupNorm, x, options, *factors)[0]
 
 
 class _GroupNorm(torch.autograd.Function):
@@ -147,7 +154,7 @@ class _GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, groups: int, floor: float, *factors: Any
+        x: Tensor, options: _Options, *factors: Any
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the result, and inputs of the gradient.
 
@@ -155,14 +162,16 @@ class _GroupNorm(torch.autograd.Function):
         1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation`
         like x.
         """
-        if form_of("norm", x) is Form.KERNEL:
-            return *_norm(x, *factors, groups, floor), None
-        return _torch_norm(x, _Factors(*factors), groups, floor)
+        if options.limited is None and form_of("norm", x) is Form.KERNEL:
+            out, stats = _norm(x, *factors, options.groups, options.floor)
+            return out, stats, None
+        return _torch_norm(x, options, _Factors(*factors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        x, _, ctx.floor, *factors = inputs
+        x, options, *factors = inputs
         _, stats, standard = output
+        ctx.options = options
         ctx.by_kernel = standard is None
         ctx.mark_non_differentiable(*[part for part in output[1:] if part is not None])
         ctx.set_materialize_grads(False)
@@ -171,28 +180,27 @@ class _GroupNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, stats, *factors = ctx.saved_tensors
+        options: _Options = ctx.options
         needed: tuple[bool, ...] = ctx.needs_input_grad
         grad = grads[0].contiguous()
         if ctx.by_kernel:
             x_grad, (gain, bias, scale) = _norm_backward(
-                grad, x, *factors, stats, ctx.floor, needed[0]
+                grad, x, *factors, stats, options.floor, needed[0]
             )
         else:
             x_grad, gain, bias, scale = _torch_gradients(
-                grad, x, stats, _Factors(*factors), ctx.floor
+                grad, x, stats, _Factors(*factors), (options, needed[0])
             )
-        found = x_grad, None, None, gain, bias, None, None, scale
+        found = x_grad, None, gain, bias, None, None, scale
         return tuple([part if flag else None for part, flag in zip(found, needed, strict=True)])
 
 
-def _torch_norm(
-    x: Tensor, factors: _Factors, groups: int, floor: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _torch_norm(x: Tensor, options: _Options, factors: _Factors) -> tuple[Tensor, Tensor, Tensor]:
     wide = x.to(statistics_dtype(x.dtype))
-    standard, inverse = _standardise(wide, factors, groups)
+    standard, inverse = _standardise(wide, factors, options.groups)
     out = _scale_and_shift(standard, factors.gain, factors.bias)
-    if floor > -math.inf:
-        out.clamp_min_(floor)
+    if options.floor > -math.inf:
+        out[..., : options.limited, :].clamp_min_(options.floor)
     if factors.scale is not None:
         out.mul_(factors.scale)
     return out.to(x.dtype), inverse, standard.to(x.dtype)
@@ -226,16 +234,22 @@ def _scale_and_shift(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
 
 
 def _torch_gradients(
-    grad: Tensor, standard: Tensor, inverse: Tensor, factors: _Factors, floor: float
+    grad: Tensor,
+    standard: Tensor,
+    inverse: Tensor,
+    factors: _Factors,
+    settings: tuple[_Options, bool],
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of x, gain, bias and scale."""
+    """Return the gradients of x (None without need), gain, bias and scale.  settings: options, and
+    the need.
+    """
+    options, needs_input_grad = settings
     dtype = standard.dtype
     grad = grad.to(inverse.dtype)
     standard = standard.to(inverse.dtype)
     inner = grad
-    if floor > -math.inf:
-        above = _scale_and_shift(standard, factors.gain, factors.bias)
-        inner = torch.ops.aten.threshold_backward(grad, above, floor)
+    if options.floor > -math.inf:
+        inner = _limit_backward(grad, standard, factors, options)
     # Scale and gain are constant over the samples: two sums per channel serve all gradients.
     sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
     total = sums.sum(1)
@@ -243,9 +257,12 @@ def _torch_gradients(
     scale_grad = None
     if factors.scale is not None:
         scale_grad = _scale_and_shift(total[1], factors.gain, factors.bias * total[0])
-        if floor and floor > -math.inf:  # the sum of floored values is not 0
-            scale_grad += floor * (grad.sum((1, 2)) - sums[0]).sum(0)
-    x_grad = _input_gradient(inner, standard, inverse, sums, factors).to(dtype)
+        if options.floor and options.floor > -math.inf:  # the sum of floored values is not 0
+            floored = options.floor * (grad.sum((1, 2)) - sums[0])
+            scale_grad[: options.limited] += floored[:, : options.limited].sum(0)
+    x_grad = None
+    if needs_input_grad:
+        x_grad = _input_gradient(inner, standard, inverse, sums, factors).to(dtype)
     return x_grad, gain_grad, bias_grad, scale_grad
 
 
@@ -272,6 +289,19 @@ def _input_gradient(
     else:
         x_grad.addcmul_(inner, weight.view(x_grad.shape[3:]))
     return x_grad.mul_(inverse).view(standard.shape)
+
+
+def _limit_backward(grad: Tensor, standard: Tensor, factors: _Factors, options: _Options) -> Tensor:
+    """Gradient below the lower limit of the first rows.  -> like grad [B, H, W, R, C]."""
+    limited = options.limited
+    gain = None if factors.gain is None else factors.gain[:limited]
+    above = _scale_and_shift(standard[..., :limited, :], gain, factors.bias[:limited])
+    inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, options.floor)
+    if limited is None:
+        return inner
+    return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(
+        grad.shape
+    )
 
 
 def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *args: Any) -> None:

@@ -32,36 +32,39 @@ QUANTITIES: dict[type[Event], dict[str, str]] = {
 def count_seeds(before: Tallies, record: RoundRecord) -> Tallies:
     """Return the tallies after a round, counted as in its events."""
     tallies = deepcopy({**before})
-
-    def add(blueprint: str, group: str, **numbers: float) -> None:
-        sums: Any = tallies.setdefault(blueprint, {})
-        sums = sums.setdefault(group, {})
-        for name, number in numbers.items():
-            sums[name] = sums.get(name, 0) + number
-
     columns = round_columns(record)
     for rule in LIFE_RULES:
-        quantities = QUANTITIES.get(rule.kind)
-        if quantities is None:
-            continue
-        places = find_places(rule, record, columns)
-        for slot, row in zip(places.index[-1].tolist(), rule.rows(places), strict=True):
-            blueprint = row["blueprint"]
-            if rule.kind is kinds.SeedGerminated:
-                add(blueprint, "slots", **{record.facts.slots[slot]: 1})
-            if rule.kind is kinds.SeedPruned:
-                add(blueprint, "pruned", **{row["reason"]: 1})
-            for group, field in quantities.items():
-                number = tidy(row[field])
-                if number is not None:
-                    add(blueprint, group, count=1, sum=number, squares=number**2)
+        if rule.kind in QUANTITIES:
+            places = find_places(rule, record, columns)
+            for slot, row in zip(places.index[-1].tolist(), rule.rows(places), strict=True):
+                _count_event(tallies, rule.kind, row, record.facts.slots[slot])
     stage = record.columns["stage"][-1]
     codes = record.columns["blueprint"][-1][
         in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)
     ]
     for code, count in Counter(codes.tolist()).items():
-        add(record.facts.blueprints[code], "alive", count=count)
+        _add(tallies, record.facts.blueprints[code], "alive", count=count)
     return tallies
+
+
+def _count_event(tallies: Any, kind: type[Event], row: Mapping[str, Any], slot: str) -> None:
+    """Add one event in the life of a seed."""
+    blueprint = row["blueprint"]
+    if kind is kinds.SeedGerminated:
+        _add(tallies, blueprint, "slots", **{slot: 1})
+    if kind is kinds.SeedPruned:
+        _add(tallies, blueprint, "pruned", **{row["reason"]: 1})
+    for group, field in QUANTITIES[kind].items():
+        number = tidy(row[field])
+        if number is not None:
+            _add(tallies, blueprint, group, count=1, sum=number, squares=number**2)
+
+
+def _add(tallies: Any, blueprint: str, group: str, **numbers: float) -> None:
+    """Add numbers to the sums of a group."""
+    sums = tallies.setdefault(blueprint, {}).setdefault(group, {})
+    for name, number in numbers.items():
+        sums[name] = sums.get(name, 0) + number
 
 
 def scoreboard(tallies: Tallies, macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:

@@ -148,7 +148,7 @@ class Outlet:
             self.deliver(sync=True, close=True)
 
     def finish(self, timeout_s: float) -> None:
-        """End the thread; a sink that does not take what waits in time is left out."""
+        """End the thread; leave a sink out that does not take its queue in time."""
         self._is_closing = True
         self._wake()
         self._thread.join(timeout_s)

@@ -211,8 +211,9 @@ class Reporter:
                     f"columns.{name}: expected [{shape[0]}, {shape[1]}, ...], got "
                     f"{list(column.shape)}"
                 )
+        arrays = {name: np.asarray(column) for name, column in columns.items()}
         for epoch in range(position[1]):
-            record = {name: column[epoch].numpy() for name, column in columns.items()}
+            record = {name: array[epoch] for name, array in arrays.items()}
             self.add_record(record, (position[0], epoch))
 
     def drain(self) -> LogPosition | None:

@@ -256,7 +256,7 @@ def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_
         ConfigError, match=rf"instance.{name}: expected null: with the task {task} only {known} may"
     ):
         mg.RunSpec(task=task, instance={name: (span, span)})
-    with pytest.raises(ConfigError, match=rf"task {task}: instance: expected {known} alone"):
+    with pytest.raises(ConfigError, match=rf"task.instance: expected {known} alone"):
         replace(TASKS[task], instance=mg.InstanceSpec(**{name: (span, span)}))
     mg.RunSpec(task=task, instance={"param_price": (0.1, 0.2)})
 

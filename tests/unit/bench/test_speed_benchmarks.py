@@ -50,7 +50,7 @@ def test_the_loop_trains_the_epoch_of_a_run_with_its_samples():
 
 
 @pytest.mark.parametrize(
-    ("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_650)]
+    ("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_700)]
 )
 def test_a_minibatch_without_kernels_takes_few_launches_and_little_python(kind, most, python):
     call = launches.minibatch_call("digits", kind)

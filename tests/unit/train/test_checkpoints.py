@@ -32,7 +32,7 @@ def checkpoint(round=2):
 
 
 def equal(one, other):
-    """Whether two checkpoints hold the same bits; sizes and hashes of files aside."""
+    """Return True for two checkpoints of the same bits; sizes and hashes of files aside."""
     trees = [dataclasses.asdict(dataclasses.replace(it, manifest={})) for it in (one, other)]
     wanted = one.manifest.items() & other.manifest.items()
     shared = {"round", "epoch", "run_id", "score"} <= dict(wanted).keys()
@@ -104,7 +104,7 @@ each_damage = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: dama
 
 
 def refused(path, *reasons):
-    """Whether a checkpoint is refused by name and reason; otherwise it is the second one."""
+    """Return True for a checkpoint that is refused by name and reason; others are the second one."""
     reason = None
     try:
         loaded = load_checkpoint(path)

@@ -116,8 +116,8 @@ def takes_any_slots(subject: NetworkSubject) -> str:
     """It acts with one slot and with several, and its values are finite."""
     for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
         out = subject.policy.act(*replace(subject, env=tiny_environment(slots)).act_args())
-        finite = out.value.isfinite() & out.log_prob.isfinite()
-        if out.action.shape != (ENVS, 8) or not finite.all():
+        finite = out.value.isfinite().all() & out.log_prob.isfinite().all()
+        if out.action.shape != (ENVS, 8) or not finite:
             given = out.value.tolist()
             return f"expected finite outputs with {len(slots)} slots, got value {given}"
     return ""

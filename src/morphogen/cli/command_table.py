@@ -1,5 +1,6 @@
 """Commands by name: the line of each in the help, and the module that runs it."""
 
+import contextlib
 from importlib import metadata
 from typing import NamedTuple
 
@@ -33,8 +34,14 @@ COMMANDS: dict[str, Command] = {
 
 
 def list_commands() -> dict[str, Command]:
-    """Return the commands of this package, then of extras and other packages."""
-    offered = {
-        point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")
-    }
+    """Return the commands of this package, then of extras and other packages.
+
+    A faulty package offers no command, because it must not stop the others.
+    """
+    offered: dict[str, Command] = {}
+    for point in metadata.entry_points(group="morphogen.commands"):
+        with contextlib.suppress(Exception):
+            command = point.load()
+            if isinstance(command, Command):
+                offered[point.name] = command
     return COMMANDS | offered | COMMANDS  # no package replaces a command

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from support.extras import has_extra, needs_extra, rows_of_extra
 
-from morphogen.cli import main, process, setting_flags, train
+from morphogen.cli import command_table, main, process, setting_flags, train
 from morphogen.cli.launcher import Launcher
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
@@ -607,3 +607,10 @@ def test_missing_kernels_are_reported_in_one_line(
     ]
     assert len(lines) == (not available)
     assert all("compiled kernels are missing, plain torch is slower" in line for line in lines)
+
+
+@pytest.mark.parametrize("load", [lambda: 1 / 0, lambda: json], ids=["raises", "no command"])
+def test_a_faulty_package_stops_no_command(load, monkeypatch):
+    points = [SimpleNamespace(name="theirs", load=load)]
+    monkeypatch.setattr(command_table.metadata, "entry_points", lambda group: points)
+    assert set(command_table.list_commands()) == set(command_table.COMMANDS)

@@ -1,7 +1,7 @@
 """Train a policy that grows neural networks: many small hosts side by side, seeds in their slots.
 
 Once per training epoch the policy picks one action per env: germinate a seed, set its blending,
-keep it (fossilize), prune it, or wait.  PPO trains the policy on the worth of the grown network
+keep it (fossilize), prune it, or wait.  PPO trains the policy on the value of the grown network
 minus the price of its parameters. The package is for research on growing networks and on
 reinforcement learning of such decisions.
 

@@ -2,7 +2,7 @@
 
 For users who start a run, add a setting, or look up the values of a setting.
 
-- `spec`: `RunSpec`, the whole configuration; `resolve` fills every field that the task or the
+- `spec`: `RunSpec`, the complete configuration; `resolve` fills every field that the task or the
   reward rule decides.
 - `groups`, `policy_spec`, `execution_spec`, `telemetry_spec`: the nested specs, one per subject.
 - `fields`: ranges of fields (on pydantic), the flag of a field, and the message for invalid values;

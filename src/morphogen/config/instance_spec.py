@@ -55,7 +55,7 @@ class InstanceSpec(Spec):
     reach: Span[Natural] = UNSET
     """pixels that a kernel of the host sees to each side; places back that its attention sees"""
     param_price: Span[NonNegative] = UNSET
-    """price of the whole parameter budget in reward, log-uniform"""
+    """price of the full parameter budget in reward, log-uniform"""
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is

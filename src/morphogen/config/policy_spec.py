@@ -131,7 +131,7 @@ class PpoSpec(Spec):
     epochs: Annotated[int, Field(ge=1, le=1_000), Flag("--ppo-epochs", "N", LEARNING)] = 4
     """passes over a round in the update of the policy"""
     minibatches: Annotated[Count, Null("gcd(4, envs)")] = UNSET
-    """minibatches per pass, each a group of envs with whole episodes"""
+    """minibatches per pass, each a group of envs with complete episodes"""
     lr: Annotated[Positive, Flag("--lr", "X", LEARNING)] = 1e-3
     """learning rate of the policy"""
     lr_end: Annotated[Positive | None, Null("constant")] = None

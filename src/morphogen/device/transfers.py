@@ -97,7 +97,7 @@ def _buffer_layout(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...])
 
 @cache
 def _row_dtype(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> np.dtype:
-    """Return the dtype of a whole buffer, with a field per leaf."""
+    """Return the dtype of an entire buffer, with a field per leaf."""
     return np.dtype(
         [
             (name, torch.empty(0, dtype=dtype, device="cpu").numpy().dtype, shape)

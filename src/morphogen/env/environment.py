@@ -55,7 +55,7 @@ class Environment:
     `open_environment` build it.
 
     Promises: no function writes to its arguments; the same state and action give the same result,
-    bit for bit; an env does not depend on the number of envs beside it.  The envs are the batch:
+    bit for bit; an env does not depend on the number of other envs.  The envs are the batch:
     transforms of `torch.func` take reward rules and policies, but no step of an environment.
 
     Example:

@@ -104,7 +104,7 @@ class Step(NamedTuple):
     validation: Validation
     """[E], accuracies with and without the seeds."""
     measured: Attribution
-    """[E], accuracies after the training, and the worth of every seed."""
+    """[E], accuracies after the training, and the value of every seed."""
     governed: EnvState
     """[E], trained, measured and judged."""
     report: GovernorReport

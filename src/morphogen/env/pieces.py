@@ -3,7 +3,7 @@ activations fit a budget.
 
 Envs are independent of each other in training and validation, so an epoch of a few envs at a time
 gives the same bits on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle,
-rewards and the state itself stay whole.
+rewards and the state itself stay complete.
 
 The number of pieces follows from the settings (`engine.activation_mib`, task, batch) and the kind
 of device, never from its memory, the data or the seeds that live: `TaskKind.activation_bytes`

@@ -58,7 +58,7 @@ class TaskKind(ABC):
         return []
 
     def rivals(self, setup: "Setup") -> tuple[str, ...]:
-        """Return names of policies that every evaluation plays beside the usual rivals."""
+        """Return names of policies that every evaluation plays in addition to the usual rivals."""
         return ()
 
     def best_returns(self, setup: "Setup", transfers: Transfers, episodes: int) -> Array | None:

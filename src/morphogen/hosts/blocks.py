@@ -1,4 +1,4 @@
-"""Parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups,
+"""Parameters of everything that runs alongside the hosts, as one flat buffer: per slot its groups,
 then its gates.
 
 A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after

@@ -90,7 +90,7 @@ class CnnNetworks:
         return images_innermost(inputs)
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
-        """Compute block `col` before a slot `r0c{col}`; nothing before a slot behind a pool."""
+        """Compute block `col` before a slot `r0c{col}`; nothing before a slot after a pool."""
         row, col = self.host.all_slots[i].place
         return x if row else self._block(col, x, rows)
 

@@ -23,7 +23,7 @@ UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
 class SlotSeeds(NamedTuple):
-    """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.
+    """Everything that runs alongside the hosts, per slot in slot order; None where nothing runs.
     Input of `forward`.
     """
 

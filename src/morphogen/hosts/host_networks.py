@@ -82,7 +82,7 @@ class HostNetworks(Protocol):
         ...
 
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
-        """Return logits.  x [B, ..., R, C], features behind the last slot -> [R, B, classes]."""
+        """Return logits.  x [B, ..., R, C], features after the last slot -> [R, B, classes]."""
         ...
 
     def params_in_use(self, instance: Instance) -> Tensor:

@@ -1,4 +1,4 @@
-"""The plan of an epoch: sizes of everything that runs beside the hosts, and who belongs to which
+"""The plan of an epoch: sizes of everything that runs alongside the hosts, and who belongs to which
 group.
 
 The structure of all envs is constant from `tick` to the end of the epoch.  From it, logits take
@@ -301,7 +301,7 @@ def empty_plan(envs: int, net: Net) -> Plan:
     Example:
         >>> import morphogen as mg
         >>> plan = mg.hosts.empty_plan(4, mg.make("tiny", envs=4, seed=0).net)
-        >>> plan.train[0].groups, plan.rows  # one row per env behind each of the two slots
+        >>> plan.train[0].groups, plan.rows  # one row per env after each of the two slots
         ((), (4, 4))
     """
     slots = len(net.slots)

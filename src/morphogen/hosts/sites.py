@@ -69,7 +69,7 @@ def _slot_index(
 ) -> SlotIndex:
     """Build the index lists of a slot.
 
-    Shapes: order int64 [13, N], of `Membership.order`; rows: R, of the features behind the slot;
+    Shapes: order int64 [13, N], of `Membership.order`; rows: R, of the features after the slot;
     split int64 [R] each, parent and env of every row -> SlotIndex.
     """
     member = torch.cat([order[group.blueprint.value, : group.size] for group in plan.groups])

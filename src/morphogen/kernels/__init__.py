@@ -1,5 +1,5 @@
 """Operators over stacked networks: a file each, with its function, torch form, gradient and schema;
-C beside it.
+C next to it.
 
 For authors of layers: import a function from the file of its operator, as in `from
 morphogen.kernels.conv import stacked_conv`.  Callers know nothing of forms.  Every operator has a

@@ -32,11 +32,11 @@ def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         return function(*inputs)
     size = x.numel()
     threads = max(1, min(torch.get_num_threads(), -(-size // _GRAIN)))
-    if size % (_VECTORS * threads) == 0:  # whole vectors in the part of each thread
+    if size % (_VECTORS * threads) == 0:  # full vectors in the part of each thread
         return function(*(part.contiguous() for part in inputs))
     with one_thread(x.device):
-        whole = function(*(F.pad(part.flatten(), (0, -size % _VECTORS)) for part in inputs))
-    return whole[:size].view(x.shape)
+        padded = function(*(F.pad(part.flatten(), (0, -size % _VECTORS)) for part in inputs))
+    return padded[:size].view(x.shape)
 
 
 def silu(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Sums over the middle axis, and functions whose value or gradient is one.
 
 Torch adds the columns of a reduction in an order that depends on their number; then the results of
-a network would depend on the networks that are stacked beside it.
+a network would depend on the networks that are stacked with it.
 """
 
 from typing import Any

@@ -10,7 +10,7 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic
     jsonl               events as lines, and back (format 4; format 3 is read); all events about a
                         round are one line
-    log_file            the event file and the records beside it, which lose nothing while the
+    log_file            the event file and the records next to it, which lose nothing while the
                         process lives
     writer              hands every round to the log and to the other sinks, a thread each
     derive              record of a round -> events of its envs, slots and epochs, when a log is

@@ -17,7 +17,7 @@ from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
 LEGEND = (
-    "return: what the policy was paid per episode; value: {value}; "
+    "return: reward of the policy per episode; value: {value}; "
     "seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
 VALUES = {  # by the objective of the task
@@ -161,7 +161,7 @@ class Console:
     def end_epoch(
         self, round: int, epoch: int, done_share: float, accuracy: float | None = None
     ) -> None:
-        """One epoch is over; `done_share` in 0 .. 1 of the whole run; accuracy: of the epoch
+        """One epoch is over; `done_share` in 0 .. 1 of the complete run; accuracy: of the epoch
         before, percent.
         """
         self._done = done_share

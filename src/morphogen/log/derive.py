@@ -339,8 +339,8 @@ def _epoch_fields(places: Places) -> Row:
 
 def _rollback_fields(places: Places) -> Row:
     names = places.facts.components
-    paid = places["components"]
-    penalty = -paid[:, names.index(PENALTY)] if PENALTY in names else places.repeat(0.0)
+    amounts = places["components"]
+    penalty = -amounts[:, names.index(PENALTY)] if PENALTY in names else places.repeat(0.0)
     return {"reason": panic_names(places["panic"]), "penalty": penalty}
 
 

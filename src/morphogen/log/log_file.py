@@ -1,4 +1,4 @@
-"""The log of a run on the disk: the event file, and the records of its rounds beside it.  No
+"""The log of a run on the disk: the event file, and the records of its rounds next to it.  No
 tensors.
 """
 
@@ -32,7 +32,7 @@ class LogPosition(NamedTuple):
 
 
 class LogFile:
-    """The event file, which no other process writes meanwhile, and the records beside it.
+    """The event file, which no other process writes meanwhile, and the records next to it.
 
     What the disk does not take is kept and tried again: the log loses nothing while the process
     lives.

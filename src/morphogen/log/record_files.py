@@ -71,7 +71,7 @@ class RecordMeta:
 
 
 def record_path(folder: Path, round: int, part: int = 0, parts: int = 1) -> Path:
-    """File of the record of a round (from 0), or of a part of its envs, beside the event file in
+    """File of the record of a round (from 0), or of a part of its envs, next to the event file in
     `folder`.
     """
     suffix = "" if parts == 1 else f".rank{part}-of-{parts}"
@@ -79,7 +79,7 @@ def record_path(folder: Path, round: int, part: int = 0, parts: int = 1) -> Path
 
 
 def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
-    """Files of the records beside the event file in `folder`: round (from 0), ascending -> its
+    """Files of the records next to the event file in `folder`: round (from 0), ascending -> its
     files, in order.
 
     A round without one of its parts was not written.
@@ -134,7 +134,7 @@ def _as_table(ends: Record) -> Array:
 
 
 def write_record(folder: Path, record: RoundRecord) -> None:
-    """Write the record of a round beside the event file in `folder`; an earlier file is replaced.
+    """Write the record of a round next to the event file in `folder`; an earlier file is replaced.
     Raises: OSError.
     """
     path = record_path(folder, record.round)

@@ -1,4 +1,4 @@
-"""Returns of the rewards of a round, beside those that its learner aims at."""
+"""Returns of a round, compared with the targets of its learner."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def return_gap(
         return None
     rows = []
     after = np.zeros(reward.shape[1])
-    for paid, end in zip(reward[::-1].astype(np.float64), ended[::-1], strict=True):
-        after = paid + gamma * np.where(end, 0.0, after)
+    for amount, end in zip(reward[::-1].astype(np.float64), ended[::-1], strict=True):
+        after = amount + gamma * np.where(end, 0.0, after)
         rows.append(after)
     return float((np.mean(rows) - mean) / deviation)

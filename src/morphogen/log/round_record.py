@@ -38,7 +38,7 @@ class RunFacts:
     epochs: int  # per episode
     success_accuracy: float  # percent
     gamma: float
-    envs: int  # of the whole run
+    envs: int  # of the complete run
     samples: int  # that a host is trained on, per epoch
     blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
     layers: tuple[str, ...] = ()  # parameter tensors of the hosts

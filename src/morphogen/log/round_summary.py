@@ -143,7 +143,7 @@ def _time_share(seconds: float | None, wall: float) -> float | None:
     return None if seconds is None or wall <= 0 else seconds / wall
 
 
-Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those that may be missing
+Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` where a metric may be missing
 # mean and standard deviation of every feature that the policy normalises
 Scale = tuple[Array, Array]
 
@@ -233,7 +233,9 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
     last = {name: column[-1] for name, column in columns.items()}
     fossil = last["stage"] == Stage.FOSSILIZED
     reward = columns["reward"].astype(np.float64)
-    worth = history["contribution_valid"][-1] & (history["contribution"][-1] >= CONTRIBUTING_POINTS)
+    contributes = history["contribution_valid"][-1] & (
+        history["contribution"][-1] >= CONTRIBUTING_POINTS
+    )
     recent = columns["val_acc"][-STABILITY_EPOCHS - 1 :].astype(np.float64)
     action = columns["action"]
     addressed = used_heads(action[..., Head.OP])[..., Head.SLOT, None]
@@ -262,7 +264,7 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
         "detectors": columns["detectors"].sum(axis=(0, 2), dtype=np.int32),
         "params": delivered_params(last).astype(np.int32),
         "params_ratio": delivered_params(last) / last["host_params"],
-        "contributing": (fossil & worth).sum(axis=1, dtype=np.int32),
+        "contributing": (fossil & contributes).sum(axis=1, dtype=np.int32),
         "live": (in_stages(last["stage"], OCCUPIED) & ~fossil).sum(axis=1, dtype=np.int32),
         **{name: hits.sum(axis=(0, 2), dtype=np.int32) for name, hits in sums.items()},
         "ops": (columns["op_effective"][..., None] == np.arange(len(Op))).sum(

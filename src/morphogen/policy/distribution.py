@@ -27,7 +27,7 @@ LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one score per slot and op, except WAIT
 # 38 lanes of noise before the lanes of the slots
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)
-FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer behind the tables for "alpha target FULL"
+FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer after the tables for "alpha target FULL"
     SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
     for i, (head, _) in enumerate(ROWS)
     if head is Head.ALPHA_TARGET
@@ -61,7 +61,7 @@ _ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
 _ROW_LANES = _padded_positions(
     tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS)))
 )
-# Outputs of the layer behind the tables; padded lanes repeat the last logit, and are never legal.
+# Outputs of the layer after the tables; padded lanes repeat the last logit, and are never legal.
 _LEAF_ROWS = (*range(SCORES), *(SCORES + min(lane, LOGITS - 1) for lane in _ROW_LANES))
 _PAD_MASKS = _padded_positions(_HEAD_SIZES, owners=_ROW_HEAD)
 _PAD_NOISE = _padded_positions(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))

@@ -227,7 +227,7 @@ class ModuleNetwork(PolicyNetwork):
 
     Args:
         module: shared by nothing else; its own parameters are never written to.
-        value_layer: name of the `nn.Linear` behind the value, with one output.
+        value_layer: name of the `nn.Linear` that gives the value, with one output.
 
     Example:
         >>> import torch

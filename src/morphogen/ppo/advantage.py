@@ -63,9 +63,9 @@ def gae(
         >>> returns.flatten().tolist()
         [1.75, 1.5, 1.0]
     """
-    behind = torch.cat((value[1:], next_value[-1:]))
-    behind = torch.where(truncated, next_value, behind)
-    error = reward + gamma * choose(terminated, 0.0, behind) - value
+    following = torch.cat((value[1:], next_value[-1:]))
+    following = torch.where(truncated, next_value, following)
+    error = reward + gamma * choose(terminated, 0.0, following) - value
     advantage = discounted_sum(error, terminated | truncated, factor=gamma * gae_lambda)
     return advantage, advantage + value
 

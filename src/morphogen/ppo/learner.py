@@ -1,4 +1,4 @@
-"""Learners: the training of a policy from whole rounds; the protocol, and PPO."""
+"""Learners: the training of a policy from complete rounds; the protocol, and PPO."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, NamedTuple
@@ -113,7 +113,7 @@ class Learner(ABC, Generic[State]):
 
 
 class PpoLearner(Learner[PpoState]):
-    """Proximal policy optimisation on whole episodes (`ppo.update`), under the settings `ppo.*`.
+    """Proximal policy optimisation on complete episodes (`ppo.update`), under the settings `ppo.*`.
 
     Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017.
 

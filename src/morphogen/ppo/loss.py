@@ -81,7 +81,7 @@ def ppo_loss(evaluation: Evaluation, rows: LeafMap, over: RowWeights, *, spec: P
 
 
 def log_ratios(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-ratio of each head and of the whole action, clamped to +-20.  [..., 8] -> [..., 8],
+    """Log-ratio of each head and of the complete action, clamped to +-20.  [..., 8] -> [..., 8],
     [...].
     """
     heads = new - old

@@ -87,7 +87,7 @@ def _labels(name: str) -> tuple[str, ...]:
 
 
 STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP_REDUCTIONS for label in _labels(name))
-METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` beside each
+METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` for each
 
 
 def masked_mean(x: Tensor, over: Weights) -> Tensor:

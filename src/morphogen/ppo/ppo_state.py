@@ -98,7 +98,7 @@ def rescale_rewards(
 
 
 def _total_weight(state: ScaleState) -> Tensor:
-    """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
+    """Sum of the weights of the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
     return choose(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
 
 

@@ -73,11 +73,11 @@ def prepare_rows(
         exchange=exchange,
     )
     critic, shift = rescale_critic(learner, factor, after, layer=policy.network.value_layer)
-    value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
+    value, following = (clean[name] * factor + shift for name in ("value", "next_value"))
     advantage, returns = gae(
-        reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda
+        reward, value, following, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda
     )
-    error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
+    error, _ = gae(reward, value, following, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = finite.expand_as(value)
     free = counts & ~rollout["forced"]
     advantage = subtract_group_mean(advantage, counts, siblings)

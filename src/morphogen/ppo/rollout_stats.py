@@ -39,7 +39,7 @@ def rollout_stats(
     updated_stats: TensorDict | None,
     exchange: Exchange = ALONE,
 ) -> TensorDict:
-    """Statistics of a round: 0-d values, a flag `<name>_valid` beside optional ones, and the
+    """Statistics of a round: 0-d values, a flag `<name>_valid` for optional ones, and the
     normaliser.
 
     Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without

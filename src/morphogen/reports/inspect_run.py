@@ -151,7 +151,7 @@ def overview(log: RunLog) -> dict[str, str]:
     facts = {
         "run": log.name,
         "task": _text(config.get("task")),
-        "policy": f"{_text(config.get('policy_name'))}, paid by "
+        "policy": f"{_text(config.get('policy_name'))}, reward rule "
         f"{_text(config.get('reward', {}).get('rule'))}",
         "instances": _instance_ranges(config),
         "seed": _text(config.get("seed")),

@@ -1,5 +1,5 @@
 """Mathematics of the lifecycle: tensors or parts of the state in, tensors out; a rule never returns
-a whole state.
+a complete state.
 
 For readers who ask "when is an action legal?" or "how is a reward computed?".  Entry points:
 

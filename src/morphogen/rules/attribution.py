@@ -267,7 +267,7 @@ class Detection(NamedTuple):
     fired: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
     # float32 [E, S], contribution over uncommitted improvement; 0 where the first did not fire
     ratio: Tensor
-    critical: Tensor  # bool [E, S], the second fired for a seed of a whole point
+    critical: Tensor  # bool [E, S], the second fired for a seed of a full point
 
 
 def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detection:

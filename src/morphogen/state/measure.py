@@ -255,7 +255,7 @@ class StepScore(FrozenTree):
     terminated: Tensor
     """bool [E], horizon or rollback."""
     network_value: Tensor
-    """float32 [E], by the objective: worth if delivered now, or of this epoch; for all rules."""
+    """float32 [E], by the objective: value if delivered now, or of this epoch; for all rules."""
     param_cost: Tensor
     """float32 [E], price of the fossilized parameters."""
     potential: Tensor

@@ -109,7 +109,7 @@ def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
     """Draw 32 random bits per lane, lanes `first .. first+lanes-1`.
 
     Shapes: stream int64 [..., 5] -> int64 [..., N], N = `lanes`, in 0 .. 2**32 - 1.
-    Promise: a lane has the same bits whatever lanes are drawn beside it.
+    Promise: a lane has the same bits whatever other lanes are drawn.
 
     Example:
         >>> import morphogen as mg

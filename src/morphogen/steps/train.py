@@ -62,7 +62,7 @@ class TrainedParams(NamedTuple):
     """Trained parameters, or their velocity."""
 
     host: Tensor  # [E, P]
-    seeds: Tensor  # [N], everything that runs beside the hosts (`hosts.blocks`)
+    seeds: Tensor  # [N], everything that runs alongside the hosts (`hosts.blocks`)
 
 
 class ActiveSeeds(NamedTuple):

@@ -207,13 +207,13 @@ def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: fl
 
     `potentials`: after each step; None: not measured, the last potential is carried.
     """
-    paid = []
+    amounts = []
     phi = 0.0
     for potential, end in zip(potentials, ended, strict=True):
         after = 0.0 if end else phi if potential is None else potential
-        paid.append(gamma * after - phi)
+        amounts.append(gamma * after - phi)
         phi = after
-    return paid
+    return amounts
 
 
 def core_rewards(

@@ -11,7 +11,7 @@ from morphogen.evaluation.play import ArmResult, play_arm
 from morphogen.log.kinds.run import HeldOutPlayed
 from morphogen.train.loop import Scheduler
 
-CURVE_RIVALS = ("wait", "heuristic")  # rivals that the curve is drawn beside
+CURVE_RIVALS = ("wait", "heuristic")  # rivals that are drawn with the curve
 
 
 def has_curve(spec: RunSpec) -> bool:

@@ -241,7 +241,7 @@ class Session:
     def _should_stop(self) -> object:
         """Return whether to stop between two epochs."""
         if self.context is not None:
-            # a run that nothing can be saved of is not worth its time
+            # because nothing of the run could be saved
             self.context.folder.check_present()
         return self.hooks.should_stop()
 

@@ -49,7 +49,7 @@ class SlotSpec:
     execution: int = 0
     """Place among all slots of the host, in the order of the forward pass."""
     pooled: bool = False
-    """The features are max-pooled 2x2 right behind the slot."""
+    """The features are max-pooled 2x2 right after the slot."""
 
     def __post_init__(self) -> None:
         make_plain(self)

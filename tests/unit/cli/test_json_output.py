@@ -24,7 +24,7 @@ def document_of(capsys, *words):
 
 def test_inspect_has_the_facts_and_all_rows_of_its_tables(run, capsys):
     found = document_of(capsys, "inspect", str(run))
-    assert found["facts"]["policy"] == "wait, paid by delta"
+    assert found["facts"]["policy"] == "wait, reward rule delta"
     assert [row["round"] for row in found["tables"]["rounds"]] == list(range(1, 12))
     assert main.main(["inspect", str(run)]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -30,7 +30,7 @@ def test_a_run_is_told_in_a_few_facts(run):
     facts = inspect_path(run).facts
     assert facts["run"] == "first"
     assert facts["task"] == "digits"
-    assert facts["policy"] == "ppo, paid by delta"
+    assert facts["policy"] == "ppo, reward rule delta"
     assert facts["size"].startswith("12 rounds of 2 envs, 4 epochs")
     assert facts["status"] == "completed, 12 rounds done"
     assert "classes 4 to 10" in facts["instances"]

@@ -25,7 +25,7 @@ ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping
 RANSOM_CONTRIBUTION = 0.1
 RANSOM_HARM = -0.2
 MIN_SUM = 1e-8
-LEGITIMACY_BONUS = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point
+LEGITIMACY_BONUS = 3 * math.tanh(1 / 3)  # for keeping a seed of a full point
 
 
 class OptionalValue(NamedTuple):
@@ -249,7 +249,7 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     """Contribution credit, discounted by joint effects of uncommitted seeds.  rows [...] ->
     components [...].
 
-    Promise: a fossil earns nothing, and a seed that hurts pays its whole contribution.
+    Promise: a fossil earns nothing, and a seed that hurts pays its full contribution.
     """
     (q, measured) = rows.contribution
     u = rows.uncommitted
@@ -457,7 +457,7 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
 
 
 def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
-    """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows
+    """Stage shaping of a seed; with `debit` a pruned seed gives its full potential back.  rows
     [...] -> [...].
     """
     real = rows.contribution.value.dtype

@@ -176,12 +176,12 @@ class LegacyRule(WithoutPotential):
             name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf
             for name, leaf in ledger.items()
         }
-        paid, carried = self.step(self, inputs, old)
-        paid = {
-            name: paid[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, paid[name])
-            for name in paid
+        amounts, carried = self.step(self, inputs, old)
+        amounts = {
+            name: amounts[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, amounts[name])
+            for name in amounts
         }
-        paid[GOVERNOR_COMPONENT] = choose(
+        amounts[GOVERNOR_COMPONENT] = choose(
             back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0
         )
         over = {
@@ -191,8 +191,8 @@ class LegacyRule(WithoutPotential):
         kept = {
             name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()
         }
-        reward = torch.stack([paid[name] for name in self.components], dim=-1).sum(-1)
-        return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
+        reward = torch.stack([amounts[name] for name in self.components], dim=-1).sum(-1)
+        return reward, {name: amounts[name] for name in self.components}, ledger.replace(kept)
 
     def pay_slots(
         self,
@@ -205,8 +205,8 @@ class LegacyRule(WithoutPotential):
         `build_slot_rows`.
         """
         rows = build_slot_rows(inputs, accuracy, fields, episode_length=self.terms.episode_length)
-        paid = kernel(rows, spec=self.settings, gamma=self.terms.gamma)
-        return {name: amount.sum(-1) for name, amount in paid.components.items()}, paid.ledger
+        amounts = kernel(rows, spec=self.settings, gamma=self.terms.gamma)
+        return {name: amount.sum(-1) for name, amount in amounts.components.items()}, amounts.ledger
 
 
 def _rent_step(
@@ -235,8 +235,8 @@ def _shaped_step(
     rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
 ) -> tuple[LeafDict, LeafDict]:
     fields, ledgers = _rent_step(rule, inputs, ledger)
-    paid, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, fields)
-    return {**paid, "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
+    amounts, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, fields)
+    return {**amounts, "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
 def _escrow_step(
@@ -250,12 +250,12 @@ def _escrow_step(
     back = inputs.rolled_back.unsqueeze(-1)
     held = choose(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
     fields["escrow_balance"] = held
-    paid, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, fields)
+    amounts, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, fields)
     balance = torch.where(back, ledger["escrow_balance"], after["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
-    paid["hindsight"] = hindsight_payment(ledger["scaffold"], slots)
-    components = {**paid, FORFEIT_COMPONENT: -choose(holder, 0.0, balance).sum(-1)}
+    amounts["hindsight"] = hindsight_payment(ledger["scaffold"], slots)
+    components = {**amounts, FORFEIT_COMPONENT: -choose(holder, 0.0, balance).sum(-1)}
     return components, {**ledgers, "escrow_balance": choose(holder, balance, 0.0)}
 
 
@@ -284,9 +284,9 @@ def _basic_step(
         "val_acc_delta": (inputs.next_val_acc - start).unsqueeze(-1),
         "drip_scale": ledger["drip_scale"],
     }
-    paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, fields)
+    amounts, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, fields)
     opened = after["new_drip_scale"]
-    return paid, {
+    return amounts, {
         "drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]),
         RESET_LEDGER: start,
     }

@@ -63,9 +63,9 @@ class LegacyRewardSpec(ExtraSpec):
     free_slots: Natural = 1
     """seeds and fossils that pay no rent for their slot"""
     warmup_epochs: Natural = 10
-    """epochs until a germination has its full worth; 0 = from the start"""
+    """epochs until a germination has its full value; 0 = from the start"""
     warmup_floor: Share = 0.4
-    """worth of a germination in epoch 0, as a share"""
+    """value of a germination in epoch 0, as a share"""
     basic_terminal_weight: NonNegative = 5.0
     """reward of basic rules per share of accuracy gained over the episode"""
     basic_bonus_scale: NonNegative = 0.5

@@ -49,7 +49,7 @@ def read_costs() -> tuple[RankCosts, dict[str, TaskCosts]]:
 def run_seconds(
     ranks: int, costs: RankCosts, task: TaskCosts, *, envs: int, epochs: int, rounds: int
 ) -> float:
-    """Estimate the seconds of a run: the envs are shared, every rank computes the whole update."""
+    """Estimate the seconds of a run: ranks share the envs, each computes the complete update."""
     rollout = epochs * (task.epoch_s + task.env_s * envs / ranks)
     update = task.update_s + task.row_s * envs * epochs
     crowding, start = (costs.crowding, costs.start_s) if ranks > 1 else (1.0, 0.0)

@@ -26,11 +26,11 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
     inputs = synthetic_inputs(policy, setup, envs)
     starts = {size: sum(rows[:n]) for n, size in enumerate(rows)}  # of the last shard of a size
     with torch.no_grad():
-        whole = _leaves(policy.act(params, *inputs))
+        complete = _leaves(policy.act(params, *inputs))
         for size, start in starts.items():
             shard = slice(start, start + size)
             part = _leaves(policy.act(params, *(x[shard] for x in inputs)))
-            names = [name for name, leaf in part.items() if not leaf.equal(whole[name][shard])]
+            names = [name for name, leaf in part.items() if not leaf.equal(complete[name][shard])]
             if names:
                 return (
                     f"{', '.join(names)} of the policy differ in bits between {envs} envs at "

@@ -10,17 +10,13 @@ from morphogen.vocab.objective import ANYTIME
 
 # Regimes of three classes in plain images, or of two in drowned ones: guessing alone has another
 # loss in each.
-# At these prices the best seed that stays for ever is worth about as much as it costs, and is worth
-# most of it in the
-# plain regimes: who grows there alone is paid. All is allowed; what a host sees is not told, only
-# its price. A slot
-# is free again soon after a pruning. A loss that rises with a new regime is no panic: the governor
-# is left with losses
-# that are not finite. The rules forget a measurement at once: what is imitated first should not
-# need a memory, and
-# is left alone once it is likely enough: a policy that copies for sure tries nothing else for long.
-# Few rows
-# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh
+# At these prices the best seed that stays for ever gains about as much as it costs, most of it in
+# the plain regimes: only growth there pays off. All actions are allowed; the regime is not
+# observed, only the price is. A slot is free again soon after a pruning. A loss that rises with a
+# new regime is no panic: the governor reacts only to losses that are not finite. The rules forget
+# a measurement at once, because the imitated policy should need no memory. Imitation ends once its
+# actions are likely enough, because a policy that copies for sure explores nothing else. Few rows
+# germinate, and the largest seed costs a hundred times the least: ratios of complete actions weigh
 # these rows like any
 # other, and no bonus pays for a rare blueprint.
 DIGITS_REGIMES_DEFAULTS: Settings = {

@@ -27,7 +27,7 @@ from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints and of slots
+GRID: dict[str, tuple[Any, ...]] = {  # thresholds, in addition to the order of blueprints and slots
     "max_cost": (0.05, 0.1, 0.2, 0.3, 0.5),
     "max_seeds": (0, 1),
     "first_epoch": (0, 2, 5),

@@ -46,7 +46,7 @@ class TransformerSpec(Host):
     block: int
     """Tokens in a sample."""
     segments: int = 3
-    """Groups of layers, each with a slot behind it."""
+    """Groups of layers, each with a slot after it."""
     dropout: float = 0.0
     """Share of the activations that are dropped in training."""
     reach: int = 0

@@ -121,7 +121,7 @@ class TransformerNetworks:
         )
 
     def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
-        """Return the dropout of a place in the pass: 0 behind the embedding, then three in every
+        """Return the dropout of a place in the pass: 0 after the embedding, then three in every
         layer.
         """
         if rows.dropout is None:
@@ -129,7 +129,7 @@ class TransformerNetworks:
         return partial(Dropout(rows.dropout, self.host.dropout), place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
-        """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R,
+        """Attention, and the perceptron after it, both added to the stream.  z [R, B, n, d] -> [R,
         B, n, d].
         """
 

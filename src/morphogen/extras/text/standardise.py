@@ -40,7 +40,7 @@ class _Standardise(Function):
 def normed_linear(
     x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """Layer normalisation and a linear layer behind it.
+    """Layer normalisation and a linear layer after it.
 
     Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ...,
     O]. Gain and shift are taken into the linear layer: they meet its small parameters instead of

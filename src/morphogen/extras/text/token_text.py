@@ -19,7 +19,7 @@ from morphogen.data.splits import DerivedInputs, Samples, Splits, StoredSplits
 from morphogen.errors import DataError
 from morphogen.vocab.text import short_repr
 
-PADDING = -1  # in a window, behind the end of a document
+PADDING = -1  # in a window, after the end of a document
 MOST_WINDOWS = 2**31 - 1  # that a draw of 32 bits reaches
 LEAST_TOKENS = 2  # of a document: shorter ones hold nothing to predict
 SPLITS = ("train", "validation", "test")
@@ -46,7 +46,7 @@ class TokenText:
     starts: Tensor
     """int64 [D], first token of each document, in ascending order."""
     ends: Tensor
-    """int64 [D], token behind the last one of each document; a document has at least two."""
+    """int64 [D], token after the last one of each document; a document has at least two."""
     source: str = ""
     """Sha256 of what the tokens were made of; "" = the tokens say all."""
 
@@ -81,7 +81,7 @@ class TokenText:
 class TokenWindows(DerivedInputs):
     """Windows of a text, numbered in its order; indexing reads them.
 
-    A document that is shorter than a window has one, from its start on, with `PADDING` behind its
+    A document that is shorter than a window has one, from its start on, with `PADDING` after its
     end.
     """
 
@@ -212,7 +212,7 @@ class TextSplits(StoredSplits):
         return NextToken(self.separator)
 
     def cut(self, block: int) -> tuple[TokenWindows, TokenWindows, TokenWindows]:
-        """Return the windows of `block` tokens and the token behind them: anywhere in training,
+        """Return the windows of `block` tokens and the token after them: anywhere in training,
         else side by side.
         """
         length = block + 1

@@ -2,7 +2,7 @@
 
 The accuracy of an env depends on its instance, the blueprints of its seeds and when they were
 germinated.  Nothing is trained, an epoch takes milliseconds, and the highest return of every
-instance can be computed: the share of it that a policy reaches is a test of the whole learner.
+instance can be computed: the share of it that a policy reaches is a test of the complete learner.
 
 - `whitebox_tasks`: `whitebox` and `whitebox_regimes`, and the defaults of their runs
 - `whitebox_kind`: the task kind, which brings its own train and validate

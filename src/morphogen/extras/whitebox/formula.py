@@ -64,10 +64,10 @@ def coalition_accuracy(
     `rules.attribution` -> float32 [E, K].
     """
     born = epoch.unsqueeze(-1) - slots.age
-    worth = slots.alpha * seed_gain(instance.width, instance.label_noise, slots.blueprint, born)
-    place = torch.arange(worth.shape[-1], device=worth.device)
+    gain = slots.alpha * seed_gain(instance.width, instance.label_noise, slots.blueprint, born)
+    place = torch.arange(gain.shape[-1], device=gain.device)
     on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
-    return BASE_POINTS + choose(on, worth.unsqueeze(1), 0.0).amax(-1)
+    return BASE_POINTS + choose(on, gain.unsqueeze(1), 0.0).amax(-1)
 
 
 def optimal_value(
@@ -98,9 +98,9 @@ def optimal_value(
     )
     envs = width.shape[0]
     grown = seed_gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
-    worth = (
+    gain = (
         BASE_POINTS
         + grown
         - parameter_price(sizes, instance.param_price, param_budget=param_budget)
     )
-    return torch.cat((alone, worth), dim=-1).amax(-1) / 100.0
+    return torch.cat((alone, gain), dim=-1).amax(-1) / 100.0

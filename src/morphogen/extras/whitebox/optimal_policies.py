@@ -84,12 +84,12 @@ class OptimalPolicy(ParameterFree):
         costs = choose(
             free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf
         )
-        worth = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
+        gain = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
         alone = (obs.blueprints < 0).all(-1)
         return (
             kind,
             costs.argmin(-1),
-            alone & (epoch <= self.last_germination_epoch) & (worth > costs.amin(-1)),
+            alone & (epoch <= self.last_germination_epoch) & (gain > costs.amin(-1)),
         )
 
 

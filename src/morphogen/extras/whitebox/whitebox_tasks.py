@@ -41,8 +41,8 @@ WHITEBOX_DEFAULTS: Settings = {
     "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
 }
-# The view of a regime decides which blueprint helps, and is never told. All ops; a new regime is no
-# panic.
+# The view of a regime decides which blueprint helps, and is never observed. All ops are enabled,
+# and a new regime is no panic.
 WHITEBOX_REGIMES_DEFAULTS: Settings = {
     "rounds": 100,
     "envs": 256,

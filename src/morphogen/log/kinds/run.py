@@ -60,7 +60,7 @@ class RunResumed(RunEvent):
     checkpoint: str
     cut_bytes: Count  # of the event file, which was ahead of the checkpoint
     skipped: tuple[SkippedCheckpoint, ...]  # newer ones
-    rounds: Count  # of the whole run, from here on
+    rounds: Count  # of the complete run, from here on
 
 
 class CheckpointSaved(RunEvent):

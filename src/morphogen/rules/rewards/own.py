@@ -68,7 +68,7 @@ def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
 
 
 def grown_rent(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Price of all grown parameters for a whole episode, as a share of 1.  inputs [E] -> float32
+    """Price of all grown parameters for a complete episode, as a share of 1.  inputs [E] -> float32
     [E], >= 0.
     """
     return inputs.param_price * (inputs.live_params.to(inputs.param_price.dtype) / param_budget)
@@ -171,7 +171,7 @@ class CoreRule:
 
         Promise: the discounted shaping of a segment sums to 0, so it moves no optimum; a rollback
         pays the penalty and gives back the potential, nothing else; an op that did not take effect
-        is paid like WAIT.
+        is rewarded like WAIT.
         Source of the shaping: Ng, Harada and Russell, Policy Invariance under Reward
         Transformations, 1999.
         """
@@ -180,7 +180,7 @@ class CoreRule:
         reached, _ = self.potential(inputs, ledger)
         after = choose(inputs.horizon | inputs.rolled_back, 0.0, reached)
         value, rent = self._value_and_rent(inputs)
-        paid = {
+        amounts = {
             "value": choose(inputs.horizon & intact, value, 0.0),
             "shaping": self.terms.gamma * after - before,
             "rent": choose(intact, rent, 0.0),
@@ -188,14 +188,14 @@ class CoreRule:
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
         return (
-            torch.stack([paid[name] for name in self.components]).sum(0),
-            paid,
+            torch.stack([amounts[name] for name in self.components]).sum(0),
+            amounts,
             replace_parts(ledger, phi=after),
         )
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-        """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one
-        of them.
+        """Value of a delivered network, and the rent of this step, <= 0: one of them charges the
+        parameters.
         """
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
@@ -228,13 +228,13 @@ class AnytimeRule(WithoutPotential):
         zero = torch.zeros_like(inputs.param_price)
         steps = self.terms.episode_length
         rent = grown_rent(inputs, param_budget=self.terms.param_budget * steps)
-        paid = {
+        amounts = {
             "accuracy": choose(intact, inputs.next_val_acc / (POINTS_PER_REWARD * steps), 0.0),
             "rent": choose(intact, 0.0 - rent, 0.0),
             "op_cost": _fee_where(_acted(inputs), self.op_cost, zero),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, zero),
         }
-        return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger
+        return torch.stack([amounts[name] for name in self.components]).sum(0), amounts, ledger
 
 
 def _acted(inputs: RewardInputs) -> Tensor:
@@ -266,16 +266,16 @@ def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
 
 
 def build_value(spec: RewardSpec, terms: Terms) -> CoreRule:
-    """`delta` with the value of the network that would be delivered now as potential: paid when a
-    seed is kept.
+    """`delta` with the value of the network that would be delivered now as potential: keeping a
+    seed is rewarded.
     """
     potential = partial(value_potential, param_budget=terms.param_budget)
     return replace(build_delta(spec, terms), potential_fn=potential, slot_scale=0.0)
 
 
 def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:
-    """`delta`, but parameters are paid per step while they live, at the same price, not once at the
-    end.
+    """`delta`, but parameters are charged per step while they live, at the same price, and not at
+    the end.
     """
     return replace(build_delta(spec, terms), rent_steps=terms.episode_length)
 

@@ -102,7 +102,7 @@ class Terms:
         8
     """
 
-    param_budget: int  # parameters that cost the whole price
+    param_budget: int  # parameters that cost the full price
     episode_length: int  # epochs
     gamma: float  # discount of the return, per epoch
 

@@ -32,7 +32,7 @@ def describe_rule(name: str) -> str:
     Example:
         >>> import morphogen as mg
         >>> mg.rules.describe_rule("rent")[:56]
-        '`delta`, but parameters are paid per step while they liv'
+        '`delta`, but parameters are charged per step while they '
     """
     return " ".join((inspect.getdoc(RULES[name]) or "").partition("\n\n")[0].split())
 
@@ -42,7 +42,7 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
 
     Args:
         spec: name of the rule and its settings; None in a field: the default of the rule.
-        param_budget: parameters that cost the whole price.
+        param_budget: parameters that cost the full price.
         episode_length: epochs.
         gamma: discount of the return, per epoch.
 
@@ -107,11 +107,11 @@ class FunctionRule(WithoutPotential):
         lost = inputs.rolled_back
         parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
         parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
-        paid = {
+        amounts = {
             name: choose(lost == (name == PENALTY_COMPONENT), parts[name], 0.0)
             for name in self.components
         }
-        return torch.stack(list(paid.values()), dim=-1).sum(-1), paid, ledger
+        return torch.stack(list(amounts.values()), dim=-1).sum(-1), amounts, ledger
 
 
 def rule_from_function(function: PaymentFn) -> Builder:

@@ -136,10 +136,10 @@ def play_rule(
     rewards = []
     parts = []
     for step in steps:
-        reward, paid, ledger = rule(step, ledger)
+        reward, amounts, ledger = rule(step, ledger)
         rewards.append(reward)
-        parts.append(paid)
-    named = {name: torch.stack([paid[name] for paid in parts]) for name in rule.components}
+        parts.append(amounts)
+    named = {name: torch.stack([amounts[name] for amounts in parts]) for name in rule.components}
     return torch.stack(rewards), named, ledger
 
 

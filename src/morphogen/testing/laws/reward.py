@@ -141,7 +141,7 @@ def slots(subject: RewardSubject, episode: Episode) -> str:
 
 
 def unexecuted(subject: RewardSubject, episode: Episode) -> str:
-    """An op that did not take effect is paid like WAIT."""
+    """An op that did not take effect is rewarded like WAIT."""
     waited = []
     for step in episode:
         op = torch.where(step.op_executed, step.op, int(Op.WAIT))

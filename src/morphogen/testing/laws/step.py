@@ -179,9 +179,9 @@ def _slot_count(example: Any, axis: int | None) -> int:
 
 
 def stateless(subject: Subject, example: Any) -> str:
-    """A rule returns no whole state: that is a step."""
+    """A rule returns no complete state: that is a step."""
     states = [part for part in _tensor_classes(subject(example)) if isinstance(part, EnvState)]
-    return "returns a whole state, so it is no rule but a step" if states else ""
+    return "returns a complete state, so it is no rule but a step" if states else ""
 
 
 def _join_paths(paths: set[str]) -> str:

@@ -1,5 +1,6 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, field, fields
@@ -52,14 +53,14 @@ class Flag(NamedTuple):
     group: str  # one of `GROUPS`
 
 
-class Constraint:
+class Constraint(ABC):
     """Condition on the values of an annotated field, after the check of their type."""
 
     expected: Any  # the allowed values in words
 
+    @abstractmethod
     def convert(self, value: Any) -> Any:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
-        raise NotImplementedError
 
     def prepare(self, value: Any) -> Any:
         """Return the value to check, before the check of its type."""

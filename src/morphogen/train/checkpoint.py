@@ -99,7 +99,7 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
 
 
 def capture(scheduler: Scheduler, facts: Mapping[str, Any]) -> Checkpoint:
-    """Return the state of a run between two epochs, which goes on unchanged; one transfer.
+    """Return the state of a run between two epochs in one transfer; the run itself is unchanged.
 
     The record of the last epoch is read, and the log written, before.
 

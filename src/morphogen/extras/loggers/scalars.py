@@ -1,5 +1,6 @@
 """Scalars of events: which numbers belong to which table and step, and the base of all loggers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -71,7 +72,7 @@ def _flatten(path: str, value: Any) -> Iterator[tuple[str, float | None]]:
         yield path, None if value is None else float(value)
 
 
-class ScalarSink(Sink):
+class ScalarSink(Sink, ABC):
     """A sink for the numbers of events."""
 
     NAME: ClassVar[str]  # of the logger, in settings
@@ -86,9 +87,9 @@ class ScalarSink(Sink):
     def check(cls) -> None:
         """Raise a ConfigError if the logger cannot be used."""
 
+    @abstractmethod
     def write_row(self, row: ScalarRow) -> None:
         """Log the numbers of a row."""
-        raise NotImplementedError
 
     def write_record(self, record: RoundRecord) -> None:
         """Log the means of every epoch of a round."""

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -46,19 +47,19 @@ class Service(ScalarSink):
             self.log_config(logger.experiment, self._place.config)
         return logger
 
+    @abstractmethod
     def open_logger(self, loggers: Any, known: str | None) -> Any:
         """Open the logger of the module `loggers` of TorchRL.  known: id of the run at the
         service.
         """
-        raise NotImplementedError
 
     def find_id(self, experiment: Any) -> str | None:
         """Return the id of the run at the service."""
         return None
 
+    @abstractmethod
     def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
         """Log the settings of the run."""
-        raise NotImplementedError
 
     def write_row(self, row: ScalarRow) -> None:
         """Log every measured number of a row."""
@@ -73,9 +74,9 @@ class Service(ScalarSink):
         if "_logger" in vars(self):
             self.close_logger(self._logger.experiment)
 
+    @abstractmethod
     def close_logger(self, experiment: Any) -> None:
         """End an open run."""
-        raise NotImplementedError
 
 
 class TensorBoard(Service):

@@ -53,8 +53,8 @@ from morphogen.evaluation.bootstrap import (
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
+from morphogen.extras.pictures import plots
 from morphogen.log.kinds.run import HeldOutPlayed
-from morphogen.reports import plots
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"

@@ -13,7 +13,6 @@ from morphogen import kernels as kernels
 from morphogen import log as log
 from morphogen import policy as policy
 from morphogen import ppo as ppo
-from morphogen import reports as reports
 from morphogen import rules as rules
 from morphogen import state as state
 from morphogen import steps as steps
@@ -21,6 +20,7 @@ from morphogen import testing as testing
 from morphogen import train as train
 from morphogen import vocab as vocab
 from morphogen.cli.compare import compare as compare
+from morphogen.cli.inspect import tables as tables
 from morphogen.config.config_files import dump_config as dump_config
 from morphogen.config.config_files import parse_config as parse_config
 from morphogen.config.execution_spec import CheckpointSpec as CheckpointSpec
@@ -85,6 +85,7 @@ from morphogen.evaluation.bootstrap import interval as interval
 from morphogen.evaluation.evaluate import evaluate as evaluate
 from morphogen.evaluation.play import ArmResult as ArmResult
 from morphogen.evaluation.play import play as play
+from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec
 from morphogen.extras.text.token_text import TextSplits as TextSplits
 from morphogen.extras.text.token_text import TokenText as TokenText
@@ -112,8 +113,6 @@ from morphogen.policy.policy_network import PolicyNetwork as PolicyNetwork
 from morphogen.ppo.learner import Learner as Learner
 from morphogen.ppo.learner import PpoLearner as PpoLearner
 from morphogen.ppo.learner import Round as Round
-from morphogen.reports.inspect_run import tables as tables
-from morphogen.reports.report import report as report
 from morphogen.rules.rewards.protocol import Rule as Rule
 from morphogen.rules.rewards.protocol import Terms as Terms
 from morphogen.rules.rewards.table import rule_from_function as rule_from_function

@@ -28,7 +28,6 @@ REGIMES = (
     "vocab/purpose.py",
 )
 EVENTS_OF_REGIMES = (
-    "reports/plots.py",
     "train/reporter.py",
     "log/record_files.py",
 )

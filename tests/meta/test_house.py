@@ -35,10 +35,9 @@ FLOORS = {
     "env": 10,
     "evaluation": 11,
     "train": 12,
-    "reports": 13,
-    "testing": 14,
-    "cli": 15,
-    "extras": 16,
+    "testing": 13,
+    "cli": 14,
+    "extras": 15,
 }
 ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
 PURE = (
@@ -68,7 +67,7 @@ TORCH_FREE = (
     "morphogen.log.events",
     "morphogen.log.writer",
     "morphogen.log.run_log",
-    "morphogen.reports.report",
+    "morphogen.extras.pictures.page",
     "morphogen.extras.watch.rounds_table",
     "morphogen.log.console",
     "morphogen.train.sinks",
@@ -80,7 +79,6 @@ HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
     "train.py": "training step; training run; command",
     "resume.py": "resume of a run; command",
-    "report.py": "report of runs; command",
     "evaluate.py": "evaluation of arms; command",
     "reward.py": "families of reward rules; laws of reward rules",
 }

@@ -22,18 +22,18 @@ from support.extras import rows_of_extra
 from support.made_up_checkpoints import made_up
 
 from morphogen.cli import main, setting_flags, train
+from morphogen.cli.inspect import inspect_path, overview
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.env.action_control import build_control, load_schedule
+from morphogen.extras.pictures.page import import_plots
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log import run_directory
 from morphogen.log.console import Console
 from morphogen.log.run_log import read_run
 from morphogen.log.views import build_views
-from morphogen.reports.inspect_run import inspect_path, overview
-from morphogen.reports.report import import_plots
 from morphogen.state.tensor_trees import load_tree, save_tree
 from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint import load_checkpoint

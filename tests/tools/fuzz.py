@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from support.fuzz_inputs import KINDS
 
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.reports.report import import_plots
+from morphogen.extras.pictures.page import import_plots
 
 REFUSALS = (ConfigError, DataError, CheckpointError)  # a ScheduleError is a ConfigError
 SLOWEST, PATIENCE_S = 2.0, 60.0  # seconds of the processor for one input, and of the clock

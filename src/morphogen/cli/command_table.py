@@ -24,7 +24,6 @@ COMMANDS: dict[str, Command] = {
         "rewards": "list the reward rules and compare what they pay",
         "data": "list the tasks, what each asks, and whether its data is there",
         "config": "explain settings: meaning, allowed values, default, value",
-        "report": "draw runs: one HTML page with every picture, and their numbers as CSV",
         "inspect": "print what a run directory or a checkpoint holds",
         "evaluate": "play a trained policy against others on the same held-out instances",
         "compare": "compare runs, presets or reward rules on the same seeds and instances",

@@ -11,7 +11,6 @@ from morphogen.data.instances import draw_instances
 from morphogen.env.setup import build_setup, describe_run
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.log.run_log import events, read_run
-from morphogen.reports.plots import lifecycle_rows
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
@@ -59,7 +58,8 @@ def test_every_regime_that_begins_in_an_episode_has_an_event(run):
 
 
 def test_the_report_marks_the_regimes(run):
-    rows = lifecycle_rows(read_run(run))
+    plots = pytest.importorskip("morphogen.extras.pictures.plots")
+    rows = plots.lifecycle_rows(read_run(run))
     marked = {
         (row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"
     }

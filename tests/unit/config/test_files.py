@@ -10,13 +10,13 @@ import pytest
 from support import generated_logs
 
 from morphogen.cli import main
+from morphogen.cli.inspect import inspect_path
 from morphogen.config import files
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError, DataError
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log.run_log import read_run
-from morphogen.reports.inspect_run import inspect_path
 
 
 def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
@@ -129,7 +129,7 @@ def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
         assert "morphogen: error: argument 4: expected printable text" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["inspect", "watch --once", "report"])
+@pytest.mark.parametrize("command", ["inspect", "watch --once"])
 def test_a_name_that_no_file_can_have_is_refused(command, capsys):
     assert main.main([*command.split(), "x" * 300]) == main.USAGE
     assert capsys.readouterr().err.startswith("morphogen: error: ")

@@ -19,8 +19,13 @@ CALLS = {
     "tables": lambda: mg.tables("~/none"),
     "events": lambda: mg.events("~/none"),
     "evaluate": lambda: mg.evaluate("~/none"),
-    "report": lambda: mg.report("~/none"),
-    "report, out": lambda: mg.report("~/run", out="~/file"),
+    **rows_of_extra(
+        "pictures",
+        lambda: {
+            "report": lambda: mg.report("~/none"),
+            "report, out": lambda: mg.report("~/run", out="~/file"),
+        },
+    ),
     "compare": lambda: mg.compare("~/run", "~/none"),  # only the second one is not found
     "resume": lambda: mg.resume("~/none"),
     "train": lambda: mg.train_ppo_vectorized(preset="smoke", out="~/file"),
@@ -45,13 +50,13 @@ COMMANDS = (
     ),
     *(
         "inspect {}",
-        "report {}",
         "resume {}",
         "evaluate {}",
         "evaluate {} --json {}",
         "compare {} {}x",
         "watch {}",
     ),
+    *["report {}"] * has_extra("pictures"),
     *("bench --json {}", "compare smoke rule:rent --out {}"),
 )
 

@@ -22,10 +22,10 @@ from support.subprocess_env import OURS
 
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
+from morphogen.extras.pictures import plots
+from morphogen.extras.pictures.page import MAX_RUNS, report
+from morphogen.extras.pictures.plots import PLOTS, limit_to_learned
 from morphogen.log.run_log import read_run
-from morphogen.reports import plots
-from morphogen.reports.plots import PLOTS, limit_to_learned
-from morphogen.reports.report import MAX_RUNS, report
 
 matplotlib = pytest.importorskip(
     "matplotlib", reason="needs the extra: pip install 'morphogen[report]'"
@@ -242,6 +242,7 @@ def test_a_damaged_line_is_named(run, tmp_path, capsys):
 
 
 def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, capsys):
+    assert main.main(["report", "x" * 300]) == 2
     assert main.main(["report", str(tmp_path)]) == 2
     assert "is not a run directory: config.json not found" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -314,7 +315,7 @@ def test_a_log_of_before_is_drawn(name, tmp_path):
 @pytest.mark.parametrize("backend", ["nonsense", "module://not_installed.backend"])
 def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
     code = (
-        "import os\nfrom morphogen.reports.report import import_plots\n"
+        "import os\nfrom morphogen.extras.pictures.page import import_plots\n"
         "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], "
         "matplotlib.get_backend(auto_select=False))"
     )

@@ -1,5 +1,5 @@
-"""Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing
-from outside.
+"""Command `report`: pictures of runs, their numbers, and one HTML page with all of them, without
+scripts or links to other places.
 """
 
 import base64
@@ -9,6 +9,7 @@ import importlib.util
 import io
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -16,21 +17,51 @@ from pathlib import Path
 from string import Template, ascii_uppercase
 from typing import Any
 
+from morphogen.cli import arguments, process
+from morphogen.cli.inspect import overview
 from morphogen.config import files
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 from morphogen.log.run_log import RunLog, read_run
 from morphogen.log.tables import Row
-from morphogen.reports.inspect_run import overview
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 
-FOLDER = run_directory.REPORT
 PAGE = "index.html"
-EXTRA = "report"
 MAX_RUNS = 7  # one per colour
 BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
-TEMPLATE_FILE = Path(__file__).with_name("report.html")
+PARSER = {
+    "description": "Write a page with learning curves, lives of the seeds, their contributions "
+    "and the throughput of a run, or of several side by side; every picture as PNG and its "
+    "numbers as CSV beside it. Works on a run that is not over. Needs the extra "
+    "morphogen[report].",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `report`."""
+    parser.add_argument(
+        "runs", metavar="RUN_DIR", nargs="+", type=arguments.parse_path, help="run directories"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=arguments.parse_path,
+        help="output folder (default: report/ in the first of them)",
+    )
+    arguments.add_json(parser)
+
+
+def run(args: Namespace) -> None:
+    """Write the report and print its path; as JSON the paths of all files."""
+    page = report(*args.runs, out=args.out)
+    if args.json:
+        pictures, numbers = (
+            sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv")
+        )
+        process.print_json({"page": str(page), "pictures": pictures, "numbers": numbers})
+    else:
+        print(escape_text(str(page)))
 
 
 def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
@@ -70,11 +101,12 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     plots = import_plots()
     paths = [expand_path(path) for path in dirs]
     logs = _name_logs([read_run(path) for path in paths])
-    folder = paths[0] / FOLDER if out is None else expand_path(out)
+    folder = paths[0] / run_directory.REPORT if out is None else expand_path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sections = [_write_section(plot, logs, folder) for plot in plots]
-        page = Template(TEMPLATE_FILE.read_text()).substitute(
+        template = Path(__file__).with_name("report.html").read_text()
+        page = Template(template).substitute(
             title=escape(f"morphogen: {', '.join(logs)}"),
             facts=_facts_table({name: overview(log) for name, log in logs.items()}),
             links="".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in plots),
@@ -89,10 +121,10 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
 def import_plots() -> Sequence[Any]:
     """Import the plots with the first report: they need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
+        raise ConfigError("morphogen report needs matplotlib: pip install 'morphogen[report]'")
     # The import refuses a backend that is not installed, and pictures are drawn without one.
     backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
-    plots = import_module("morphogen.reports.plots").PLOTS
+    plots = import_module("morphogen.extras.pictures.plots").PLOTS
     if backend is not None:  # because other figures of this process may need it
         os.environ[BACKEND] = backend
         with contextlib.suppress(ValueError):

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torch._dynamo import lookup_backend
 from torch._dynamo.utils import counters
 from torch._inductor import list_mode_options
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -39,7 +38,6 @@ __all__ = [
     "leaves_of",
     "lerp_each",
     "list_mode_options",
-    "lookup_backend",
     "mul_each",
     "norm_each",
     "outside_transforms",

@@ -91,10 +91,9 @@ def test_functions_are_applied_with_their_gradient(monkeypatch):
     assert x.grad.tolist() == [20.0, 20.0]
 
 
-def test_graphs_are_counted_and_backends_found():
+def test_graphs_are_counted_and_modes_listed():
     before = compat.compiled_graphs()
-    eager = compat.lookup_backend("eager")
-    torch.compile(lambda x: x + 1, backend=eager)(ONES)
+    torch.compile(lambda x: x + 1, backend="eager")(ONES)
     assert compat.compiled_graphs() == before + 1 == counters["stats"]["unique_graphs"]
     assert compat.list_mode_options("reduce-overhead")["triton.cudagraphs"]
 

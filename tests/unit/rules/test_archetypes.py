@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from support import slow_rules
 
 from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.archetypes import (
@@ -16,7 +17,7 @@ from morphogen.rules.rewards.archetypes import (
     archetype_returns,
 )
 from morphogen.rules.rewards.table import build_rule
-from morphogen.testing.builders.reward_inputs import discounted_return, play_rule
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
@@ -81,8 +82,8 @@ def test_a_return_is_the_discounted_sum_of_the_rewards_up_to_a_rollback():
     inputs = archetype_inputs(POLICIES)
     rewards, _, _ = play_rule(rule, [inputs[t] for t in range(STEPS)])
     got = archetype_returns(rule, POLICIES)
-    torch.testing.assert_close(got[:-1], discounted_return(rewards, TERMS.gamma)[:-1])
-    torch.testing.assert_close(got[-1], discounted_return(rewards[:50], TERMS.gamma)[-1])
+    torch.testing.assert_close(got[:-1], slow_rules.discounted_return(rewards, TERMS.gamma)[:-1])
+    torch.testing.assert_close(got[-1], slow_rules.discounted_return(rewards[:50], TERMS.gamma)[-1])
     assert inputs.rolled_back[:, -1].nonzero().flatten().tolist() == [49]
     assert not inputs.rolled_back[:, :-1].any()
 

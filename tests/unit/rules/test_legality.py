@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import slow_rules
 
 from morphogen.errors import ConfigError
 from morphogen.rules.legality import action_count, action_masks, legal, used_heads
-from morphogen.testing import oracles
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
@@ -24,7 +24,7 @@ COOLS = (S.PRUNED, S.EMBARGOED, S.RESETTING)
 @given(st.data(), slot_states(max_slots=4))
 def test_legality_is_what_the_rules_say_cell_by_cell(data, slots):
     allow = data.draw(limits(slots))
-    expected = [oracles.legality(env, allow) for env in oracles.slot_cells(slots)]
+    expected = [slow_rules.legality(env, allow) for env in slow_rules.slot_cells(slots)]
     masks = action_masks(slots, allow)
     assert legal(slots, allow).tolist() == masks.slot.tolist() == expected
     assert torch.equal(masks.op, masks.slot.any(-1))

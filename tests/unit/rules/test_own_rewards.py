@@ -10,15 +10,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import slow_rules
 
 from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS, archetype_returns
 from morphogen.rules.rewards.own import epoch_value, loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build_rule
-from morphogen.testing import oracles
 from morphogen.testing.builders.reward_inputs import (
     INPUT_KINDS,
-    discounted_return,
     make_reward_inputs,
     play_rule,
 )
@@ -67,7 +66,9 @@ def test_own_rules_pay_what_is_written_out(name, steps, scale, cost):
     rewards, _, _ = play_rule(rule(name, **knobs), steps)
     for e in range(rewards.shape[1]):
         env = [{field: getattr(step, field)[e].item() for field in FIELDS} for step in steps]
-        wanted = oracles.core_rewards(name, env, gamma=GAMMA, budget=BUDGET, length=STEPS, **knobs)
+        wanted = slow_rules.core_rewards(
+            name, env, gamma=GAMMA, budget=BUDGET, length=STEPS, **knobs
+        )
         assert rewards[:, e].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
@@ -113,7 +114,10 @@ def test_difference_08_a_shaped_rule_has_the_return_of_sparse_and_with_scale_zer
     shaped, _, _ = play_rule(rule(name), rows)
     flat, _, _ = play_rule(rule(name, potential_scale=0.0), rows)
     torch.testing.assert_close(
-        discounted_return(shaped, GAMMA), discounted_return(sparse, GAMMA), rtol=0, atol=1e-9
+        slow_rules.discounted_return(shaped, GAMMA),
+        slow_rules.discounted_return(sparse, GAMMA),
+        rtol=0,
+        atol=1e-9,
     )
     assert torch.equal(flat, sparse)
 
@@ -132,8 +136,10 @@ def test_difference_08_a_loop_back_to_potential_zero_earns_nothing_but_the_fees_
     rows = swap(rows, len(rows) - 1, **NOTHING_GAINED[name])
     earned, _, _ = play_rule(rule(name, op_cost=cost), rows)
     ops = torch.stack([(row.op != Op.WAIT) & row.op_executed for row in rows])
-    fees = discounted_return(cost * ops.double(), GAMMA)
-    assert discounted_return(earned, GAMMA).item() == pytest.approx(-fees.item(), abs=1e-9)
+    fees = slow_rules.discounted_return(cost * ops.double(), GAMMA)
+    assert slow_rules.discounted_return(earned, GAMMA).item() == pytest.approx(
+        -fees.item(), abs=1e-9
+    )
 
 
 # value
@@ -182,7 +188,10 @@ def test_difference_06_being_rolled_back_is_worse_than_any_finish_above_zero(nam
     rows = swap(rows, len(rows) - 1, committed_acc=50.0, committed_valid=True, fossil_params=0)
     finished, _, _ = play_rule(rule(name), rows)
     stopped, _, _ = play_rule(rule(name), swap(rows, at, rolled_back=True)[: at + 1])
-    assert (discounted_return(stopped, GAMMA) < discounted_return(finished, GAMMA) - 1e-6).all()
+    assert (
+        slow_rules.discounted_return(stopped, GAMMA)
+        < slow_rules.discounted_return(finished, GAMMA) - 1e-6
+    ).all()
 
 
 # anytime

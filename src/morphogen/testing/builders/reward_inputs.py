@@ -141,10 +141,3 @@ def play_rule(
         parts.append(amounts)
     named = {name: torch.stack([amounts[name] for amounts in parts]) for name in rule.components}
     return torch.stack(rewards), named, ledger
-
-
-def discounted_return(rewards: Tensor, gamma: float) -> Tensor:
-    """Discounted sum over the first axis, step by step.  [T, ...] -> [...]."""
-    return sum(
-        (gamma**t * reward for t, reward in enumerate(rewards)), torch.zeros_like(rewards[0])
-    )

@@ -88,21 +88,25 @@ def env_count(tree: Any, axis: int = 0) -> int:
     """Return the number of envs of the first part with an env axis, or 0; `axis`: of envs in bare
     tensors.
     """
-    parts: list[Any] = []
-    map_tree(tree, parts.append)
-    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in parts)
-    return next((lead[0] for lead in leads if len(lead)), 0)
+    sizes: list[int] = []
+    map_tree(tree, lambda part: sizes.extend(_env_axes(part, axis)[:1]))
+    return sizes[0] if sizes else 0
 
 
 def select_env(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
     """Select one of `count` envs, keeping the axis; parts of another size stay complete."""
 
     def cut(part: Any) -> Any:
-        if is_tensor_collection(part):
-            return part[env : env + 1] if tuple(part.batch_size[:1]) == (count,) else part
-        return part.narrow(axis, env, 1) if tuple(part.shape[axis : axis + 1]) == (count,) else part
+        if _env_axes(part, axis)[:1] != (count,):
+            return part
+        return part[env : env + 1] if is_tensor_collection(part) else part.narrow(axis, env, 1)
 
     return map_tree(tree, cut)
+
+
+def _env_axes(part: Any, axis: int) -> tuple[int, ...]:
+    """Return the sizes of the axes of a part from its env axis on."""
+    return tuple(part.batch_size if is_tensor_collection(part) else part.shape[axis:])
 
 
 def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:

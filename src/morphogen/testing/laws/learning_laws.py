@@ -17,15 +17,16 @@ from morphogen.policy.distribution import noise_lanes
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Learner, Round
 from morphogen.state import rng
-from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.decision import ActOutput
 from morphogen.state.tree_ops import clear_rows
-from morphogen.testing.builders.tree_equality import select_env, tree_form, trees_equal
+from morphogen.testing.builders.tree_equality import tree_form, trees_equal
 from morphogen.testing.laws.part_laws import STEP_LAWS, graph, over_rows
 from morphogen.testing.laws.search import name_laws
 from morphogen.testing.laws.step import Subject, repeats, writes
 
 ENVS = 4
 TOLERANCE = 1e-4
+KEY = rng.env_keys(0, 0, 1)[0]  # of initial parameters
 
 
 def tiny_environment(slots: Sequence[str] = ("r0c0", "r1c0")) -> Environment:
@@ -49,21 +50,6 @@ def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) ->
     return rollout.rows
 
 
-class ActArgs(NamedTuple):
-    """Arguments of `NetworkPolicy.act`, [E] but for the parameters."""
-
-    params: TensorDict
-    observation: Observation
-    masks: ActionMasks
-    hidden: TensorDict
-    noise: Tensor
-
-
-def select_act_args(args: tuple[Any, ...], env: int) -> tuple[Any, ...]:
-    """Return the arguments for a single env."""
-    return args[0], *select_env(args[1:], env, count=ENVS)
-
-
 @dataclass(frozen=True, slots=True)
 class NetworkSubject:
     """A policy around a network, in an environment."""
@@ -71,17 +57,13 @@ class NetworkSubject:
     policy: NetworkPolicy
     env: Environment
 
-    def start(self) -> TensorDict:
-        """Return the initial parameters."""
-        return self.policy.init(rng.env_keys(0, 0, 1)[0])
-
-    def act_args(self, noise: float = 0.0) -> ActArgs:
-        """Return inputs of the policy in fresh envs."""
+    def act_args(self, noise: float = 0.0) -> tuple[Any, ...]:
+        """Return the arguments of `NetworkPolicy.act` in fresh envs."""
         _, inputs = self.env.reset()
         lanes = noise_lanes(len(self.env.net.slots))
         drawn = torch.full((ENVS, lanes), noise, dtype=torch.float32, device="cpu")
         hidden = self.policy.initial_hidden(ENVS)
-        return ActArgs(self.start(), inputs.observation, inputs.masks, hidden, drawn)
+        return self.policy.init(KEY), inputs.observation, inputs.masks, hidden, drawn
 
     def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
         """Return the value [E] and the memory after an action; the action may flip on a rounding
@@ -92,15 +74,14 @@ class NetworkSubject:
 
     def rows(self) -> tuple[Subject, list[Any]]:
         """Return `run` and examples."""
-        name = type(self.policy.network).__name__
-        subject = Subject(self.run, name, tolerance=TOLERANCE, select_env=select_act_args)
+        subject = Subject(self.run, type(self.policy.network).__name__, tolerance=TOLERANCE)
         return subject, [self.act_args(), self.act_args(noise=0.5)]
 
 
 def has_value_layer(subject: NetworkSubject) -> str:
     """Its parameters are float32 and hold the last layer of the value."""
     network = subject.policy.network
-    params = network.init(rng.env_keys(0, 0, 1)[0])
+    params = network.init(KEY)
     layer = network.value_layer
     missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
     if missing:
@@ -125,7 +106,7 @@ def takes_any_slots(subject: NetworkSubject) -> str:
 
 def unrolls_like_steps(subject: NetworkSubject) -> str:
     """Scoring a rollout gives the log-probabilities and values of acting, row by row."""
-    params = subject.start()
+    params = subject.policy.init(KEY)
     rollout = play_rollout(subject.env, subject.policy, params)
     scores = subject.policy.evaluate(params, rollout)
     for name in ("log_prob", "value"):
@@ -155,7 +136,7 @@ class LearnerSubject:
 
     def start(self) -> UpdateArgs:
         """Return the initial state and a rollout under it, with random rewards."""
-        state = self.learner.init(self.policy, rng.env_keys(0, 0, 1)[0], spec=self.env.spec)
+        state = self.learner.init(self.policy, KEY, spec=self.env.spec)
         rollout = play_rollout(self.env, self.policy, state.get("params"))
         return UpdateArgs(state, rollout.replace(reward=draw_normal(*rollout.shape)))
 

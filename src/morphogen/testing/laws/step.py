@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from morphogen.compat import lookup_backend
+from morphogen.compat import compiled_graphs
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
 from morphogen.testing.audit import audit, describe_error
@@ -109,12 +109,11 @@ def neighbours(subject: Subject, example: Any) -> str:
     together = subject(example)
     axis = subject.env_axis
     count = env_count(example, axis)
-    args = as_arguments(example)
+    select = subject.select_env or functools.partial(select_env, count=count, axis=axis)
     for env in range(count if count > 1 else 0):
-        select = subject.select_env
-        single = select(args, env) if select else select_env(args, env, count=count, axis=axis)
+        alone = subject(select(as_arguments(example), env))
         among = select_env(together, env, count=count, axis=axis)
-        other = differing_leaves(subject(single), among, subject.tolerance)
+        other = differing_leaves(alone, among, subject.tolerance)
         if other:
             return f"sees its neighbours: env {env} alone differs in {_join_paths(other)}"
     return ""
@@ -156,13 +155,12 @@ def slots(subject: Subject, example: Any) -> str:
     """Permuting slots permutes values of slots, and nothing else."""
     axis = subject.slot_axis
     count = _slot_count(example, axis)
-    args = as_arguments(example)
+    turn = subject.permute_args or functools.partial(permute, axis=axis)
     result = subject(example)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        turn = subject.permute_args or functools.partial(permute, axis=axis)
-        turned = permute(result, order, axis=axis)
-        other = differing_leaves(subject(turn(args, order)), turned, subject.tolerance)
+        turned = subject(turn(as_arguments(example), order))
+        other = differing_leaves(turned, permute(result, order, axis=axis), subject.tolerance)
         if other:
             return f"depends on the order of slots: {_join_paths(other)} changed with it"
     return ""
@@ -193,19 +191,6 @@ CALL_COUNT = 5
 COMPILED_TOLERANCE = 1e-6  # compiled against eager, times 1 + |x|
 
 
-class GraphCounter:
-    """Backend of `torch.compile` that counts its graphs."""
-
-    def __init__(self, name: str) -> None:
-        self.graphs = 0
-        self._compile = lookup_backend(name)
-
-    def __call__(self, graph: Any, inputs: Any, **_: Any) -> Callable[..., Any]:
-        """Compile and count a graph; options of other backends are ignored."""
-        self.graphs += 1
-        return self._compile(graph, inputs)
-
-
 def same_form_examples(examples: list[Any]) -> list[Any]:
     """Select five examples of equal shapes, dtypes and plain values, at least two of them
     distinct.
@@ -228,16 +213,16 @@ def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> N
     """It compiles to one graph over five calls with changing values, with the results of the eager
     form.
     """
-    counter = GraphCounter(backend)
     torch.compiler.reset()
+    before = compiled_graphs()
 
     def run(*args: Any) -> Any:
         return subject.call(*args)
 
-    compiled = cast(Any, torch).compile(run, fullgraph=True, backend=counter)
+    compiled = cast(Any, torch).compile(run, fullgraph=True, backend=backend)
     for number, example in enumerate(same_form_examples(examples)):
         wrong = _compiled_violation(compiled, subject, example)
-        if not wrong and counter.graphs > 1:
+        if not wrong and compiled_graphs() > before + 1:
             wrong = (
                 f"is not one graph: call {number + 1} with other values of the same shapes made "
                 "another one"

@@ -13,7 +13,7 @@ import numpy as np
 from morphogen.config import files
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
-from morphogen.config.spec import SCHEDULE_FILE, VALIDATION, RunSpec, resolve
+from morphogen.config.spec import VALIDATION, RunSpec, resolve
 from morphogen.env.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
@@ -25,7 +25,7 @@ from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
-FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
+FILE_ARMS = ("schedule:", REACTIVE_PREFIX)  # arms of files, which are named by them
 # what other runs cannot stand for
 PER_RUN_ARMS = (TRAINED_ARM, "schedule", "static", "static-cost", "static-params")
 # of network value that are kept; what the same arm may differ by beside two runs

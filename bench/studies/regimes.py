@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.action_schedule import Schedule, parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.files import json_bytes
 from morphogen.config.spec import RunSpec, resolve
@@ -32,6 +31,7 @@ from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.bootstrap import interval
 from morphogen.extras.bench.probe import machine_facts
 from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
+from morphogen.extras.schedules.action_schedule import Schedule, parse_schedule
 from morphogen.extras.search.candidates import build_schedule, initial_candidates
 from morphogen.extras.search.clairvoyant import regime_starts, search_along_regimes
 from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances

@@ -42,6 +42,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
+    "schedules": (r"(?i)schedule_?(control|file|policy)|germinate_one|full_cycle|on_illegal", ()),
     "search": (r"clairvoyant|successive_halving|schedule_search|portfolio", ()),
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
     "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.extras import needs_extra
 from support.small_runs import live, tiny_setup, world_of
 
 import morphogen
@@ -108,6 +109,7 @@ def test_every_name_of_the_table_is_defined_where_it_says(row):
         assert set(names) <= known, f"{set(names) - known} not in {files}"
 
 
+@needs_extra("schedules")
 def test_the_schedule_can_be_followed(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(re.findall(r"^```json\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)[0])

@@ -75,8 +75,9 @@ _COPIES = {"_to_copy", "copy_"}
 # Functions that open something: their copies to the device happen once per table, schedule,
 # environment or resumed run.
 OPENS = {
-    "build_control": "env/action_control.py",
-    "build_per_env_control": "env/action_control.py",
+    "WaitPolicy.control": "env/action_control.py",
+    "build_control": "extras/schedules/schedule_control.py",
+    "build_per_env_control": "extras/schedules/schedule_control.py",
     "_build_table": "state/tree_ops.py",
     "open_environment": "env/environment.py",
     "restore_tree": "state/tensor_trees.py",

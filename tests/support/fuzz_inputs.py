@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from unittest import mock
@@ -23,11 +22,9 @@ from support.made_up_checkpoints import made_up
 
 from morphogen.cli import main, setting_flags, train
 from morphogen.cli.inspect import inspect_path, overview
-from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.env.action_control import build_control, load_schedule
 from morphogen.extras.pictures.page import import_plots
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log import run_directory
@@ -338,8 +335,11 @@ class Schedules:
     def __init__(self, folder):
         folder.mkdir()
         self.path = folder / "schedule.json"
+        schedules = import_module("morphogen.extras.schedules.action_schedule")
+        self.control = import_module("morphogen.extras.schedules.schedule_control")
         self.spec = resolve(RunSpec(episode_length=18))  # as long as the schedule
-        self.whole = dump_schedule(build_builtin("full_cycle", self.spec), self.spec)
+        schedule = schedules.build_builtin("full_cycle", self.spec)
+        self.whole = schedules.dump_schedule(schedule, self.spec)
 
     def inputs(self):
         return jsons(self.whole)
@@ -348,10 +348,7 @@ class Schedules:
         put(self.path, value)
 
     def read(self, value):
-        name = f"schedule:{self.path}"
-        schedule = load_schedule(name, replace(self.spec, policy_name=name))
-        assert schedule is not None
-        build_control(schedule, self.spec, CPU)
+        self.control.load_policy(str(self.path), self.spec, None).control(CPU)
 
     def names(self, value):
         return (str(self.path),)
@@ -392,6 +389,6 @@ KINDS = {
     "tensorfiles": TensorFiles,
     "events": Events,
     "runs": Runs,
-    "schedules": Schedules,
+    **rows_of_extra("schedules", lambda: {"schedules": Schedules}),
     **rows_of_extra("cifar", lambda: {"datasets": Datasets}),
 }

@@ -2,23 +2,21 @@
 epoch.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from support.declared_actions import declared
 from support.faulty_sinks import all_events
 from support.small_runs import tiny_setup
 
-from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.env import phases
-from morphogen.env.action_control import build_control
 from morphogen.env.compile import CompiledUnits
 from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
@@ -92,9 +90,8 @@ class Run:
         self.change = change
         self.epochs: list[Epoch] = []
         self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
-        text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
         spec, self.sink = setup.spec, MemorySink()
-        control = build_control(parse_schedule(text, spec), spec, setup.device)
+        control = declared(spec, STEPS)
         units = CompiledUnits(spec.engine, compiler=eager)
         self.scheduler = Scheduler(
             setup, Parts(control=control, sinks=(self.sink,), compiled=units)

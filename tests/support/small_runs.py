@@ -83,10 +83,10 @@ def world_of(
 def live(
     world: Environment, name: str = "random", *, epochs: int | None = None, change=None
 ) -> list[Epoch]:
-    """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
+    """An episode of a policy, under its control or the one of the world; `change(t, state)` may replace the state before epoch t."""
     arm = build_arm(name, world.setup)
     policy = arm.policy
-    world = replace(world, control=arm.control)
+    world = replace(world, control=arm.control or world.control)
     params = policy.init(world.keys[0] * 0)
     carry = first_carry(world, policy)
     found = []

@@ -21,7 +21,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BUILDS_ON = {"sb3": "gymnasium", "whitebox": "regimes"}  # extra -> the extra that it needs
+BUILDS_ON = {
+    "sb3": "gymnasium",
+    "search": "schedules",
+    "whitebox": "regimes",
+}  # extra -> the extra that it needs
 LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 PYTEST += [f"--ignore=tests/meta/test_{name}.py" for name in ("readme", "budget")]

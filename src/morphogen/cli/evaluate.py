@@ -6,16 +6,17 @@ from typing import Any
 
 from morphogen.cli import arguments, process
 from morphogen.cli.launcher import find_launcher
-from morphogen.config.parts import ARMS, POLICIES
-from morphogen.config.spec import RIVALS, SCHEDULE_FILE, SPLITS
+from morphogen.config.parts import ARMS, FILE_POLICIES, POLICIES
+from morphogen.config.spec import RIVALS, SPLITS
 from morphogen.log import run_directory
 
+_POLICIES = [*POLICIES.builtin(), *(f"{kind}:FILE" for kind in FILE_POLICIES)]
 PARSER = {
     "description": "Play held-out instances with the policy of a run and with others, each of "
     "them the same worlds: value (delivered or anytime, as the task says) with 95 % intervals, "
     "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "
     "directory, of which `morphogen report` draws two pictures.",
-    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for "
+    "epilog": f"arms: {', '.join(_POLICIES)} and reactive:FILE for "
     "files of `morphogen tune`, trained:PATH for the policy of another run or policy file; and "
     f"of installed packages, as the manual describes: {', '.join(ARMS)}",
 }

@@ -13,11 +13,10 @@ from typing import Any
 
 from morphogen.cli import arguments, process, series, setting_flags
 from morphogen.cli.launcher import find_launcher
-from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.fields import OneOf, Settings, check_flag
-from morphogen.config.parts import POLICIES
-from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec, resolve
+from morphogen.config.parts import FILE_POLICIES, POLICIES
+from morphogen.config.spec import POLICY_MEANINGS, RunSpec, resolve, seed_timeline
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 from morphogen.log.events import tidy
@@ -45,7 +44,7 @@ examples:
 
 policies of heuristic:
 {chr(10).join(f"  {name:<14}{text}" for name, text in POLICY_MEANINGS.items() if name != "ppo")}
-  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
+others: {", ".join([*POLICIES.builtin()[3:], *(f"{kind}:FILE" for kind in FILE_POLICIES)])}"""
 PARSER = {
     "description": "Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train "
     "heuristic`).",
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo"
     )
     parser.add_argument(
-        "--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below"
+        "--policy", metavar="NAME", help="with heuristic: another policy, see below"
     )
     output = setting_flags.add_settings(parser)
     output.add_argument(
@@ -141,7 +140,7 @@ def choose_policy(args: Namespace) -> Settings:
             "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and "
             f"{format_value(args.policy)}"
         )
-    check_flag("--policy", args.policy, OneOf(POLICIES, SCHEDULE_FILE))
+    check_flag("--policy", args.policy, OneOf(POLICIES, FILE_POLICIES))
     return {"policy_name": args.policy}
 
 

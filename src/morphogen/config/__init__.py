@@ -1,4 +1,4 @@
-"""Configuration of a run: `RunSpec`, presets, tasks, schedules, and their files.  Loads no torch.
+"""Configuration of a run: `RunSpec`, presets, tasks, and their files.  Loads no torch.
 
 For users who start a run, add a setting, or look up the values of a setting.
 
@@ -15,7 +15,7 @@ For users who start a run, add a setting, or look up the values of a setting.
   settings; `PRESETS`, named variations on a task in the form of a config file.  `task_defaults`:
   the settings of runs of each task.
 - `config_files`: `parse_config`, `dump_config`, and `build_spec` for layers of settings.
-- `action_schedule`: declared actions per epoch, built in or from a JSON file.
+- `action_names`: actions by the names of heads and values.
 
 Layers, the last one wins: field defaults, defaults of the task, preset, config file, `--set` and
 flags.  Constructing a `RunSpec` applies task and preset beneath the given fields.  Fields that are

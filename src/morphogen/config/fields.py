@@ -83,12 +83,12 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class OneOf(Constraint):
-    """A name out of a table, or the path of a file after a prefix.  A registry, or several in a
-    ChainMap, take the part itself as well.
+    """A name out of a table, or one of `files` with the path of a file: `NAME:FILE`.  A registry,
+    or several in a ChainMap, take the part itself as well.
     """
 
     among: Collection[str]
-    prefix: str = ""
+    files: Collection[str] = ()
 
     @property
     def expected(self) -> str:
@@ -96,7 +96,7 @@ class OneOf(Constraint):
         names = (
             "one of " + ", ".join(self.among) if self.among else "an object (no name is registered)"
         )
-        return names + (f" or {self.prefix}FILE" if self.prefix else "")
+        return names + "".join(f" or {name}:FILE" for name in self.files)
 
     def prepare(self, value: Any) -> Any:
         """Return the name of a part that is given as an object."""
@@ -106,8 +106,9 @@ class OneOf(Constraint):
 
     def convert(self, value: str) -> str:
         """Return the name."""
-        file = self.prefix and value.startswith(self.prefix) and value.isprintable()
-        if not (file or value in self.among) or value == self.prefix:
+        name, _, file = value.partition(":")
+        named_file = name in self.files and file and value.isprintable()
+        if not (named_file or value in self.among):
             raise ValueError
         return value
 

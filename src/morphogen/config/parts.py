@@ -16,7 +16,9 @@ that builds it from the spec of a run:
                  PolicyNetwork
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) ->
-                 Policy; not trained
+                 Policy; not trained; its method `control`, if any, narrows its choices
+    FILE_POLICIES policy_name       morphogen.file_policies  function (path, RunSpec, Limits) ->
+                 Policy of a file, named `NAME:FILE`
     PRESETS      preset             morphogen.presets     settings in the form of a config file
     KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs
                  of the task
@@ -38,7 +40,6 @@ from morphogen.config.registry import Registry
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
 _RULES = ("sparse", "delta", "value", "rent", "loss", "anytime")
-_SCHEDULES = ("germinate_one", "full_cycle")  # one choice is left under a schedule, such as wait
 
 DATASETS: Registry[Callable[..., Any]] = Registry(
     "data set",
@@ -99,10 +100,17 @@ POLICIES: Registry[Any] = Registry(
     "returns one",
     is_part=lambda part: hasattr(part, "act") or callable(part),
     core={
-        **dict.fromkeys(("wait", "random"), "morphogen.policy.baselines:build_random"),
+        "wait": "morphogen.env.action_control:build_wait",
+        "random": "morphogen.policy.baselines:build_random",
         "heuristic": "morphogen.policy.heuristic:build_heuristic",
-        **dict.fromkeys(_SCHEDULES, "morphogen.policy.baselines:build_random"),
     },
+)
+FILE_POLICIES: Registry[Callable[..., Any]] = Registry(
+    "policy of a file",
+    setting="policy_name",
+    group="morphogen.file_policies",
+    expected="a function (path, spec, limits) that returns a policy",
+    is_part=callable,
 )
 KINDS: Registry[Any] = Registry(
     "task kind",

@@ -5,7 +5,18 @@ happens.
 import math
 from collections import ChainMap
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from pydantic import Field
 
@@ -40,12 +51,12 @@ from morphogen.config.instance_spec import (
     variable_parameters,
 )
 from morphogen.config.keywords import RunFields
-from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
+from morphogen.config.parts import BLUEPRINTS, FILE_POLICIES, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
-from morphogen.vocab.action import Head, Op
+from morphogen.vocab.action import TEMPO_EPOCHS, Head, Op, Tempo
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.slot import SlotSpec
@@ -57,8 +68,6 @@ POLICY_MEANINGS: dict[str, str] = {
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
     "heuristic": "rules: grow on a plateau what is cheap, keep what pays, prune the rest",
-    "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
-    "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
 SplitName = Literal["validation", "test"]  # of the samples, for the accuracy of an evaluation
 VALIDATION: Final = "validation"
@@ -81,7 +90,6 @@ RESUME_MUTABLE = (
     "telemetry",
     "checkpoint",
 )
-SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
 _CONTROLLERS = ChainMap[str, Any](cast(Any, POLICIES), cast(Any, LEARNERS))
 _DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
@@ -146,10 +154,8 @@ class RunSpec(Spec):
     instances: Annotated[Literal["task", "single"], Flag("--instances", "MODE", TASK)] = "task"
     """task = hosts and data vary (default), single = all alike"""
     instance: InstanceSpec = InstanceSpec()
-    policy_name: Annotated[str, OneOf(_CONTROLLERS, SCHEDULE_FILE)] = "ppo"
-    """policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE
-    with actions
-    """
+    policy_name: Annotated[str, OneOf(_CONTROLLERS, FILE_POLICIES)] = "ppo"
+    """policy that acts: the network that a learner trains (ppo), a baseline, or one of a file"""
     final_episodes: Annotated[
         int, Field(ge=0, le=1_000_000), Null("as many as envs"), Flag("--final-episodes", "N", SIZE)
     ] = UNSET
@@ -328,6 +334,30 @@ def build_limits(spec: RunSpec) -> Limits:
         disabled_ops=spec.disabled_ops,
         blueprints=spec.blueprints,
     )
+
+
+class SeedTimeline(NamedTuple):
+    """Epochs from a germination to the first one in which a seed can pass each gate, and be
+    kept.
+    """
+
+    training: int  # past TRAIN
+    blending: int  # past BLEND
+    holding: int  # past HOLD
+    fossilizing: int
+
+
+def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
+    """Fewest epochs that a seed needs in each stage under a resolved spec; a gate that a tick opens
+    costs no epoch.
+    """
+    life = spec.lifecycle
+    by_hand = {gate: gate not in life.auto_forward for gate in ("TRAIN", "HOLD")}
+    blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
+    training = int(by_hand["TRAIN"])
+    trained = training + max(1, life.min_training_epochs)
+    blended = trained + blending
+    return SeedTimeline(training, trained, blended, blended + by_hand["HOLD"])
 
 
 def param_budget(spec: RunSpec) -> int:

@@ -7,7 +7,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from morphogen.config.action_schedule import parse_action
+from morphogen.config.action_names import parse_action
 from morphogen.config.keywords import HeadNames, OpName
 from morphogen.env.action_tensors import to_heads, to_tensor
 from morphogen.env.environment import Environment

@@ -1,4 +1,4 @@
-"""Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or a schedule."""
+"""Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or one of a file."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +11,14 @@ from torch import Tensor
 from morphogen.config import files
 from morphogen.config.config_files import parse_config
 from morphogen.config.heuristic_spec import HeuristicSpec
-from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
+from morphogen.config.parts import FILE_POLICIES, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.registry import Registry, error_line, show_part
 from morphogen.config.spec import RunSpec
-from morphogen.env.action_control import ActionControl, build_control, load_schedule
+from morphogen.env.action_control import ActionControl
 from morphogen.env.part_check import raise_fault
 from morphogen.env.policy_check import policy_fault
 from morphogen.env.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.policy import baselines
 from morphogen.policy.heuristic import build_heuristic
 from morphogen.policy.policy import NetworkPolicy, Policy
 from morphogen.policy.policy_files import load_policy
@@ -38,7 +37,7 @@ REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 @short_repr
 class Arm(NamedTuple):
-    """A policy to play: its parameters, and the schedule or mask that narrows its choices, if any.
+    """A policy to play: its parameters, and the control that narrows its choices, if any.
 
     `build_arm` builds it by name.  `TrainResult.arm` is the policy of a run.
 
@@ -100,9 +99,10 @@ def build_arm(name: str, setup: Setup) -> Arm:
     parameters.
 
     Args:
-        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`,
-            `reactive:FILE` for the heuristic with the thresholds of a file, or `trained:PATH` for
-            the policy of a run directory or of a policy file.
+        name: `ppo` or another learner, a baseline or registered policy, `reactive:FILE` for the
+            heuristic with the thresholds of a file, `trained:PATH` for the policy of a run
+            directory or of a policy file, or a registered policy of a file, such as
+            `schedule:FILE` of an extra.
         setup: of an environment or a scheduler.
 
     Raises: ConfigError for an unknown name, CheckpointError for a policy file that is damaged.
@@ -119,17 +119,11 @@ def build_arm(name: str, setup: Setup) -> Arm:
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
     if name.startswith(REACTIVE_PREFIX):
         thresholds = load_thresholds(expand_path(name.removeprefix(REACTIVE_PREFIX)))
-        return _init_arm(
-            name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup
-        )
+        policy = build_heuristic(replace(spec, heuristic=thresholds), setup.limits)
+        return _init_arm(name, policy, setup)
     if name in LEARNERS:
-        return _init_arm(name, build_network_policy(spec), None, setup)
-    schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
-    if schedule is not None:
-        return _init_arm(
-            name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup
-        )
-    return _init_arm(name, _build_policy(name, setup), None, setup)
+        return _init_arm(name, build_network_policy(spec), setup)
+    return _init_arm(name, _build_policy(name, setup), setup)
 
 
 def load_thresholds(path: Path) -> HeuristicSpec:
@@ -181,10 +175,14 @@ def check_policy(setup: Setup) -> None:
 
 def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
+    kind, _, path = name.partition(":")
+    if kind in FILE_POLICIES and path:
+        return _call_builder(FILE_POLICIES, kind, path, setup.spec, setup.limits)
     if name not in POLICIES:
         known = [*LEARNERS, *POLICIES]
+        files = "".join(f"{each}:FILE, " for each in FILE_POLICIES)
         raise ConfigError(
-            f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE "
+            f"arm: expected one of {', '.join(known)}, {files}{REACTIVE_PREFIX}FILE "
             f"or {TRAINED_PREFIX}PATH, "
             f"got {name!r}{suggest(name, known)}"
         )
@@ -204,16 +202,20 @@ def _build_policy(name: str, setup: Setup) -> Policy:
 
 
 def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
+    build = registry[name]
+    if name in registry.builtin():
+        return build(*args)
     try:
-        return registry[name](*args)
+        return build(*args)
     except Exception as error:
         raise ConfigError(f"{registry.source(name)}: {error_line(error)}") from error
 
 
-def _init_arm(name: str, policy: Policy, control: ActionControl | None, setup: Setup) -> Arm:
-    return Arm(
-        policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]), name
-    )
+def _init_arm(name: str, policy: Policy, setup: Setup) -> Arm:
+    params = policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0])
+    build_control = getattr(policy, "control", None)
+    control = None if build_control is None else build_control(setup.device)
+    return Arm(policy, control, params, name)
 
 
 def _load_arm(path: str, setup: Setup) -> Arm:
@@ -230,7 +232,7 @@ def _load_arm(path: str, setup: Setup) -> Arm:
         policy = build_network_policy(parse_config(saved["config"]))
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
-    arm = _init_arm(name, policy, None, setup)
+    arm = _init_arm(name, policy, setup)
     return arm._replace(
         params=restore_tree(saved["params"] | saved["normalisers"], arm.params, path)
     )

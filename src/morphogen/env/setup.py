@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from morphogen.config.action_schedule import Schedule
 from morphogen.config.execution_spec import (
     AMP_AUTO,
     AMP_BFLOAT16,
@@ -33,7 +32,6 @@ from morphogen.data.feed import ResidentFeed
 from morphogen.data.instance_process import InstanceProcess, find_process
 from morphogen.device.determinism import set_determinism
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
-from morphogen.env.action_control import load_schedule
 from morphogen.env.part_check import build_rule, check_networks
 from morphogen.env.pieces import FLOAT_BYTES, piece_size
 from morphogen.env.task_kind import TaskKind
@@ -81,8 +79,6 @@ class Setup:
     dataset: Dataset
     feed: ResidentFeed | None
     """None for streamed data: each vector env has a feed."""
-    schedule: Schedule | None
-    """Declared actions of the policy; None: the policy decides."""
     device: torch.device
     piece_envs: int
     """Envs that train and validate at once, see `env.pieces`."""
@@ -228,7 +224,6 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     process = find_process(spec)
     raise_all(kind.faults(spec))
     budget = param_budget(spec)
-    schedule = load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)
@@ -254,7 +249,6 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         ),
         dataset=dataset,
         feed=feed,
-        schedule=schedule,
         device=device,
         piece_envs=piece_size(spec, needed, device),
         most_classes=max(high for _, high in ranges),
@@ -266,14 +260,9 @@ def describe_run(setup: Setup) -> dict[str, str]:
     """Describe the size of a run: name -> text, in print order."""
     spec = setup.spec
     net = setup.net
-    schedule = setup.schedule
     split = setup.dataset.sizes
     epochs = count_noun(int(spec.episode_length or 0), "epoch")
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
-    if schedule is not None and schedule.steps:
-        rows["schedule"] = (
-            f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
-        )
     groups = extra_groups(spec).items()
     rows |= {name: group.summary() for name, group in groups if group != type(group)()}
     return {

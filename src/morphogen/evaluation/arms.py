@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from morphogen.config.fields import raise_all
-from morphogen.config.parts import ARMS, POLICIES
-from morphogen.config.spec import SCHEDULE_FILE
+from morphogen.config.parts import ARMS, FILE_POLICIES, POLICIES
 from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
@@ -16,8 +15,12 @@ from morphogen.evaluation.play import ArmResult, play_arm
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_choice
 
-POLICY_PREFIXES = (SCHEDULE_FILE, REACTIVE_PREFIX, TRAINED_PREFIX)
 Report = Callable[[str], None]  # receives lines of progress
+
+
+def policy_prefixes() -> tuple[str, ...]:
+    """Return the texts before the file of a policy in the name of an arm."""
+    return (*(f"{kind}:" for kind in FILE_POLICIES), REACTIVE_PREFIX, TRAINED_PREFIX)
 
 
 def drop_line(line: str) -> None:
@@ -74,8 +77,9 @@ def play_arms(
 
     Args:
         env: of `make(..., instances="held-out")`.
-        names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, and arms that packages
-            offer, such as `static`, which trains the networks of the first result from scratch.
+        names: policies, `reactive:FILE`, `trained:PATH`, and policies of files and arms that
+            packages offer, such as `static`, which trains the networks of the first result from
+            scratch.
         results: arms that have played the same episodes, by name; None: none have.
         episodes: number of episodes; None: one per env.
 
@@ -105,10 +109,10 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     Files are read once, here, so that their errors are reported before any arm is played.
     """
     known = [*POLICIES, *ARMS]
-    allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in POLICY_PREFIXES)])
+    allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in policy_prefixes())])
     wanted = list(dict.fromkeys(names))
     rest = [name for name in wanted if name not in POLICIES and not _is_offered(name)]
-    unknown = [name for name in rest if not name.startswith(POLICY_PREFIXES)]
+    unknown = [name for name in rest if not name.startswith(policy_prefixes())]
     raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
     players: dict[str, ArmPlayer] = {}
     for name in wanted:
@@ -122,4 +126,4 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
 
 def _is_offered(name: str) -> bool:
     """Return whether a package offers the arm of a name; its argument stands after a colon."""
-    return name.partition(":")[0] in ARMS and not name.startswith(POLICY_PREFIXES)
+    return name.partition(":")[0] in ARMS and not name.startswith(policy_prefixes())

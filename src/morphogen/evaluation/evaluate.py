@@ -45,7 +45,7 @@ def evaluate(
 
     Args:
         run: run directory.
-        names: other arms: baselines, registered policies, `schedule:FILE`, `reactive:FILE`,
+        names: other arms: baselines, registered policies, `reactive:FILE`,
             `trained:PATH`, and arms that packages offer, such as `static`.
         episodes: held-out episodes per arm.
         seed: of the held-out instances; default: the seed of the run.

@@ -7,6 +7,7 @@ own: an extra plugs in at the same hooks as every package.
     cifar            data set and tasks of CIFAR-10
     whitebox         a task kind whose accuracy is a formula, so that the best policy is known
     regimes          worlds that change within an episode
+    schedules        policies of declared actions: `germinate_one`, `full_cycle`, `schedule:FILE`
     search           schedules and thresholds that are searched: `tune`, the oracle, the
                      clairvoyant, replays
     ranks            several processes that share the envs of a run
@@ -23,7 +24,8 @@ Parts are registered by the entry points of this distribution, in `pyproject.tom
     [project.entry-points."morphogen.tasks"]
     pydoc = "morphogen.extras.text.tasks:PYDOC"
 
-An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`.  The core
+An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`, and
+`search`, which builds on `schedules`.  The core
 imports no extra. An extra can be deleted with its folder, its entry points and its tests; `python
 tests/tools/without_extra.py NAME` shows that the other tests pass without it.
 

@@ -35,7 +35,6 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
         "data_sha256": dataset.fingerprint,
         "data_sizes": dataset.sizes,
         "data_placement": dataset.placement,
-        "schedule_sha256": None if setup.schedule is None else setup.schedule.sha256,
         "last_checkpoint": None,
         **run_directory.describe_environment(),
         "kernels": describe_kernels(),

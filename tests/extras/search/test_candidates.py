@@ -7,19 +7,17 @@ from dataclasses import replace
 import pytest
 from support.small_runs import context_of, tiny, tiny_setup
 
-from morphogen.config.action_schedule import (
-    ScheduleStep,
-    seed_timeline,
-)
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.spec import seed_timeline
 from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
-from morphogen.env.action_control import build_per_env_control
 from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
+from morphogen.extras.schedules.action_schedule import ScheduleStep
+from morphogen.extras.schedules.schedule_control import build_per_env_control
 from morphogen.extras.search.candidates import (
     GrowthStep,
     build_schedule,

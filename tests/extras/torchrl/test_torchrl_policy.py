@@ -152,11 +152,11 @@ def test_a_memory_of_counts_is_carried_too(world):
     )
 
 
-def test_an_arm_with_a_schedule_or_an_environment_without_its_memory_is_refused(world):
+def test_an_arm_with_a_control_or_an_environment_without_its_memory_is_refused(world):
     with pytest.raises(
-        mg.ConfigError, match="arm: germinate_one follows a schedule: make the environment with it"
+        mg.ConfigError, match="arm: wait has a control: make the environment with it"
     ):
-        PolicyActor(build_arm("germinate_one", world.setup))
+        PolicyActor(build_arm("wait", world.setup))
     actor = PolicyActor(build_arm("ppo", world.setup))
     with pytest.raises(
         mg.ConfigError, match="is_init, memory: expected keys of the environment, got none"

@@ -12,15 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.declared_actions import declared
 from support.small_runs import tiny_setup
 
-from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import resolve
 from morphogen.device.transfers import Transfers
-from morphogen.env.action_control import build_control
 from morphogen.env.policies import Arm, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
@@ -122,8 +121,7 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
     )
     best = torch.full((16,), -1.0, dtype=torch.float64).numpy()
     for steps in schedules(setup):
-        text = json.dumps({"version": 1, "name": "plan", "steps": steps})
-        control = build_control(parse_schedule(text, setup.spec), setup.spec, setup.device)
+        control = declared(setup.spec, steps)
         best = best.clip(
             min=played(setup, build_arm("random", setup)._replace(control=control), episodes=16)
         )

@@ -333,7 +333,7 @@ WRONG = [
     ),
     (
         ["train", "heuristic", "--policy", "ppo"],
-        "--policy: expected one of wait, random, heuristic, germinate_one, full_cycle",
+        "--policy: expected one of wait, random, heuristic",
     ),
     (
         ["train", "--config", "nowhere.json"],
@@ -453,10 +453,15 @@ REFUSED = {
         2,
         "heuristic.slots: expected names out of r0c0, r0c1, r1c0, got ['r1c1']",
     ),
-    "a schedule without a file": (
-        [*ALONE, "--set", 'policy_name="schedule:none.json"'],
-        2,
-        "policy_name: expected a readable file, got schedule:none.json",
+    **rows_of_extra(
+        "schedules",
+        lambda: {
+            "a schedule without a file": (
+                [*ALONE, "--set", 'policy_name="schedule:none.json"'],
+                2,
+                "policy_name: expected a readable file, got schedule:none.json",
+            )
+        },
     ),
     "a directory in use": (
         [*ALONE, "--out", "used"],
@@ -571,7 +576,7 @@ def test_help_of_train_explains_every_flag_baseline_and_exit_code(capsys):
     text = shown_help(capsys, "train")
     for flag in setting_flags.FLAGS:
         assert f"{flag.flag and flag.flag.name} " in text
-    for word in ("wait", "random", "heuristic", "schedule:FILE", "exit codes", "examples"):
+    for word in ("wait", "random", "heuristic", "exit codes", "examples"):
         assert word in text
 
 

@@ -13,7 +13,7 @@ WORDS = [
     ("morphogen train heu", "heuristic"),
     ("morphogen train --pres", "--preset"),
     ("morphogen train --preset sm", "smoke"),
-    ("morphogen train heuristic --policy ger", "germinate_one"),
+    ("morphogen train heuristic --policy ra", "random"),
     ("morphogen data digits_i", "digits_impaired"),
     ("morphogen config ppo.cl", "ppo.clip"),
     ("morphogen train --config my", "my.json"),

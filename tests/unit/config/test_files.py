@@ -140,7 +140,7 @@ def test_a_path_in_a_config_is_printable_text(path):
     with pytest.raises(ConfigError, match=r"telemetry\.dir: expected a path"):
         TelemetrySpec(dir=path)
     with pytest.raises(ConfigError, match="policy_name: expected one of"):
-        RunSpec(policy_name=f"schedule:{path}")
+        RunSpec(policy_name=f"file:{path}")
 
 
 def test_an_integer_without_a_bound_of_its_own_has_63_bits():

@@ -1,11 +1,11 @@
 """The compile policy: what gets a graph, how many there are, and that they change no number."""
 
-import json
 from functools import partial
 from io import StringIO
 
 import pytest
 import torch
+from support.declared_actions import declared
 from support.small_runs import events_by_round, tiny
 from torch._dynamo.utils import counters
 
@@ -39,15 +39,8 @@ def engine(**fields):
     return EngineSpec(**{"compile": "default", "devices": ("cpu",), **fields})
 
 
-def small(path=None, **fields):
-    """A run of two narrow hosts with one slot; `path`: where the schedule of a whole life of a seed
-    is written.
-    """
-    if path is not None:
-        path.write_text(
-            json.dumps({"version": 1, "name": "life", "on_illegal": "wait", "steps": LIFE})
-        )
-        fields["policy_name"] = f"schedule:{path}"
+def small(**fields):
+    """A run of two narrow hosts with one slot."""
     return tiny(
         **{
             "envs": 2,
@@ -76,13 +69,13 @@ def counted_graph(function, **_):
     return graph
 
 
-def episode(spec, compiler=torch.compile):
+def episode(spec, compiler=torch.compile, control=None):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     states = []
     hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
     scheduler = Scheduler(
         build_setup(spec),
-        Parts(compiled=CompiledUnits(spec.engine, compiler=compiler), hooks=hooks),
+        Parts(compiled=CompiledUnits(spec.engine, compiler=compiler), hooks=hooks, control=control),
     )
     with torch.no_grad():
         history = scheduler.run()
@@ -97,16 +90,15 @@ def same(found, wanted):
 
 
 @pytest.mark.slow
-def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbers(tmp_path):
-    file = tmp_path / "life.json"
-    scheduler, history, states = episode(
-        small(file, rounds=3, seed=1, engine=engine()), counted_graph
-    )
+def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbers():
+    run = {"rounds": 3, "seed": 1, "policy_name": "random"}
+    control = declared(small(**run), LIFE)
+    scheduler, history, states = episode(small(**run, engine=engine()), counted_graph, control)
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
-    # observation, policy, head and tail; a schedule learns nothing
+    # observation, policy, head and tail; random actions learn nothing
     assert [one.graphs for one in history] == [4, 0, 0]
     assert scheduler.compiled.totals.graphs == 4
-    for found, wanted in zip(states, episode(small(file, rounds=3, seed=1))[2], strict=True):
+    for found, wanted in zip(states, episode(small(**run), control=control)[2], strict=True):
         same(found, wanted)
 
 
@@ -157,7 +149,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
 
         return run
 
-    spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
+    spec = small(policy_name="random", rounds=2, episode_length=2, engine=engine())
     kept = MemorySink()
     units = CompiledUnits(spec.engine, compiler=compiler, clock=lambda: now[0])
     scheduler = Scheduler(

@@ -2,10 +2,9 @@
 next.
 """
 
-import json
-
 import pytest
 import torch
+from support.declared_actions import declared
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
@@ -26,24 +25,19 @@ STEPS = [  # BLENDING from epoch 2 on
 
 
 @pytest.fixture
-def world(tmp_path):
-    return grown(tmp_path)
+def world():
+    return grown()
 
 
-def grown(tmp_path, **fields):
+def grown(**fields):
     """Three envs on their way, each with a seed that is being blended in from epoch 2 on."""
-    path = tmp_path / "grow.json"
-    path.write_text(json.dumps({"version": 1, "name": "grow", "steps": STEPS}))
     life = LifecycleSpec(min_training_epochs=1, min_gradient_health=0.0)
-    return world_of(
-        tiny_setup(
-            envs=3, episode_length=LENGTH, lifecycle=life, policy_name=f"schedule:{path}", **fields
-        )
-    )
+    setup = tiny_setup(envs=3, episode_length=LENGTH, lifecycle=life, **fields)
+    return world_of(setup, control=declared(setup.spec, STEPS))
 
 
 def played(world, change=None):
-    return live(world, world.setup.spec.policy_name, change=change)
+    return live(world, change=change)
 
 
 def lost(rows):
@@ -143,8 +137,8 @@ def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finit
     assert [now.step.report.rolled_back[SICK].item() for now in epochs] == [False] * 6 + [True]
 
 
-def test_where_one_starved_epoch_is_a_panic_the_seeds_go_with_it(tmp_path, broken_batches):
-    world = grown(tmp_path, governor=GovernorSpec(panics=1))
+def test_where_one_starved_epoch_is_a_panic_the_seeds_go_with_it(broken_batches):
+    world = grown(governor=GovernorSpec(panics=1))
     epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
     assert epochs[4].step.report.panic.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
     seen_next(epochs[5], world)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra, rows_of_extra
 from support.ledgers import expected_ledger
 from support.small_runs import live, tiny, tiny_setup, world_of
 
@@ -27,7 +28,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import fetch_traces, run_episodes
 from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import POLICY_PREFIXES, open_arms, without_argument
+from morphogen.evaluation.arms import open_arms, policy_prefixes, without_argument
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import PLAY_METRICS, play_arm
 from morphogen.log.round_summary import running_value
@@ -62,7 +63,7 @@ def test_the_help_of_evaluate_names_every_kind_of_arm(capsys):
         main.main(["evaluate", "--help"])
     words = capsys.readouterr().out.replace(",", " ").split()
     assert {word.split(":")[0] for word in words} >= {
-        prefix.rstrip(":") for prefix in POLICY_PREFIXES
+        prefix.rstrip(":") for prefix in policy_prefixes()
     }
     assert {*words} >= {*ARMS, *POLICIES.builtin()}
 
@@ -78,6 +79,7 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     assert found.seconds > 0
 
 
+@needs_extra("schedules")
 @pytest.mark.slow
 def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     setup = tiny_setup(
@@ -176,9 +178,14 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 REFUSED = {
     "--split train": (2, '--split: expected one of validation, test, got "train"'),
     "--arms nobody,wait": (2, "arms: expected wait, random, heuristic"),
-    "--arms wait,schedule:{run}/config.json": (
-        2,
-        "config.json: steps: expected a list, got nothing",
+    **rows_of_extra(
+        "schedules",
+        lambda: {
+            "--arms wait,schedule:{run}/config.json": (
+                2,
+                "config.json: steps: expected a list, got nothing",
+            )
+        },
     ),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes: expected an integer in 1 .. 10000, got 0"),
@@ -206,6 +213,7 @@ def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
     assert main.main(["evaluate", str(tmp_path)]) == 2
 
 
+@needs_extra("schedules")
 @pytest.mark.slow
 def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played():
     setup = tiny_setup(episode_length=6)
@@ -226,7 +234,7 @@ def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
     )
     with pytest.raises(
         ConfigError,
-        match=r"arm: expected one of ppo, wait, .*, schedule:FILE, reactive:FILE or trained:PATH",
+        match=r"arm: expected one of ppo, wait, .*, reactive:FILE or trained:PATH",
     ):
         mg.play(env, "waits")
     with pytest.raises(
@@ -244,7 +252,7 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
     assert np.array_equal(results["wait"].network_value, mg.play(env, "wait").network_value)
     assert repr(results["wait"]).startswith("ArmResult(wait: network value 0.")
     with pytest.raises(
-        ConfigError, match=r'arms: expected wait, random, .*, schedule:FILE, .*, got "nobody"'
+        ConfigError, match=r'arms: expected wait, random, .*, reactive:FILE, .*, got "nobody"'
     ):
         mg.play_arms(env, ("nobody",))
     with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
@@ -318,15 +326,15 @@ def test_the_anytime_value_is_the_mean_over_the_epochs_of_what_is_in_use_less_wh
         paid.append(step.reward)
     assert not torch.equal(worth[0], worth[-1])
     torch.testing.assert_close(sum(paid), torch.stack(worth).mean(dim=0))
-    played = mg.play(env, "germinate_one")
+    played = mg.play(env, "random")
     rows = played.traces.network_value
     assert played.network_value.tolist() == pytest.approx(rows.mean(axis=0).tolist())
-    assert repr(played).startswith("ArmResult(germinate_one: anytime value 0.")
+    assert repr(played).startswith("ArmResult(random: anytime value")
     assert "anytime value" in played.table_row(played, seed=0)
 
 
 def test_the_objective_changes_what_an_episode_is_worth_and_nothing_else(anytime):
-    first, second = (mg.play(env, "germinate_one") for env in anytime)
+    first, second = (mg.play(env, "random") for env in anytime)
     assert np.array_equal(first.traces.accuracy, second.traces.accuracy)
     assert np.array_equal(first.params, second.params)
     assert (first.network_value != second.network_value).all()

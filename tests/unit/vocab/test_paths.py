@@ -35,7 +35,12 @@ CALLS = {
         "cifar",
         lambda: {"data.dir": lambda: mg.make("cifar_minimal", envs=1, data={"dir": "~/none"})},
     ),
-    "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("tiny", envs=1).setup),
+    **rows_of_extra(
+        "schedules",
+        lambda: {
+            "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("tiny", envs=1).setup)
+        },
+    ),
     **{
         name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("tiny", envs=1).setup)
         for name in ("reactive", "trained")
@@ -44,10 +49,8 @@ CALLS = {
 COMMANDS = (
     *("train --out {}", "train --config {}", "train --telemetry-dir {}"),
     *["data cifar_minimal --data-dir {}"] * has_extra("cifar"),
-    *(
-        "train heuristic --preset smoke --policy schedule:{}",
-        'train --preset smoke --set telemetry.dir="{}"',
-    ),
+    *["train heuristic --preset smoke --policy schedule:{}"] * has_extra("schedules"),
+    'train --preset smoke --set telemetry.dir="{}"',
     *(
         "inspect {}",
         "resume {}",

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
-from morphogen.config.spec import RunSpec, build_limits
+from morphogen.config.spec import RunSpec, build_limits, seed_timeline
 from morphogen.config.task import TASKS
+from morphogen.extras.schedules.action_schedule import Schedule, ScheduleStep
 from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, AlphaTarget, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES

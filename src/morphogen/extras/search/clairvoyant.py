@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instance_process import find_process
 from morphogen.env.episodes import Array, EpisodeTraces
 from morphogen.evaluation.arms import PlayContext, without_argument
 from morphogen.evaluation.play import ArmResult
+from morphogen.extras.schedules.action_schedule import Schedule
 from morphogen.extras.search.candidates import (
     RESTING_EPOCHS,
     Candidate,

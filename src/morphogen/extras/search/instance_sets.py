@@ -9,17 +9,18 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.env.action_control import ActionControl, build_per_env_control
+from morphogen.env.action_control import ActionControl
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.setup import Setup
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
 from morphogen.evaluation.play import ArmResult, build_result
+from morphogen.extras.schedules.action_schedule import Schedule
+from morphogen.extras.schedules.schedule_control import build_per_env_control
 from morphogen.log.round_summary import running_value
 from morphogen.policy.policy import Policy
 from morphogen.state import rng

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from morphogen.config.action_schedule import Schedule
 from morphogen.env.episodes import Array, EpisodeTraces
 from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
+from morphogen.extras.schedules.action_schedule import Schedule
 from morphogen.extras.search.candidates import build_schedule
 from morphogen.extras.search.instance_sets import (
     held_out_instance_sets,

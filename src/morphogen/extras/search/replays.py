@@ -12,7 +12,7 @@ from morphogen.config.host import Host
 from morphogen.config.spec import RunSpec, find_host
 from morphogen.data.instances import draw_instances
 from morphogen.env import phases
-from morphogen.env.action_control import PerEnvControl
+from morphogen.env.action_control import TableControl
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import EPOCH_TRACES, Array, EpisodeTraces
 from morphogen.env.phases import PolicyInputs
@@ -56,12 +56,12 @@ def repeat_actions(
     """Repeat the actions of the first arm in its worlds: the same episodes, bit for bit."""
     action = first_result(results).traces.action  # [T, n, 8]
 
-    def control(places: Tensor) -> PerEnvControl:
+    def control(places: Tensor) -> TableControl:
         table = torch.tensor(action[:, places.numpy()], device=context.setup.device)
         table = torch.cat((table, torch.zeros_like(table[:1])))
         present = torch.ones_like(table[..., 0], dtype=torch.bool)
         present[-1] = False
-        return PerEnvControl(table, present)
+        return TableControl(table, present)
 
     return play_held_out(context, episodes, control)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from morphogen.config import files
-from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.config.files import error_line, parse_json, read_bytes
 from morphogen.config.spec import RunSpec
 from morphogen.device.transfers import Transfers
@@ -18,6 +17,7 @@ from morphogen.env.episodes import Array
 from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, Report
+from morphogen.extras.schedules.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.extras.search.candidates import (
     Candidate,
     build_schedule,

@@ -160,7 +160,7 @@ class PolicyActor(TensorDictModuleBase):
         super().__init__()
         if arm.control is not None:
             raise ConfigError(
-                f"arm: {arm.name} follows a schedule: make the environment with it, "
+                f"arm: {arm.name} has a control: make the environment with it, "
                 "control=arm.control, and hand in "
                 "arm._replace(control=None)"
             )

@@ -3,21 +3,25 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field
 
+from morphogen.config.action_names import (
+    action_model,
+    find_op,
+    head_indices,
+    model_faults,
+    value_names,
+)
 from morphogen.config.config_files import parse_value
-from morphogen.config.fields import CONFIG, Name, Null, OneOf, Settings, list_faults, raise_all
-from morphogen.config.spec import SCHEDULE_FILE, RunSpec, blueprint_kinds, build_limits
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUE_NAMES, Head, Op, Tempo
-from morphogen.vocab.blueprint import Blueprint, code_labels
+from morphogen.config.fields import CONFIG, Name, Null, raise_all
+from morphogen.config.spec import RunSpec, seed_timeline
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, Head, Op, Tempo
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
 
 VERSION = 1
-# all on the first enabled slot, germinating NORM
-BUILTIN_SCHEDULES = ("wait", "germinate_one", "full_cycle")
-_REQUIRED = (Head.SLOT, Head.BLUEPRINT)  # heads without a default
 
 
 class _ScheduleFile(BaseModel):
@@ -38,17 +42,6 @@ class ScheduleStep:
     epoch: int  # from 0
     action: tuple[int, ...]
     env: int | None = None  # global index; None = every env
-
-
-class SeedTimeline(NamedTuple):
-    """Epochs from a germination to the first one in which a seed can pass each gate, and be
-    kept.
-    """
-
-    training: int  # past TRAIN
-    blending: int  # past BLEND
-    holding: int  # past HOLD
-    fossilizing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +79,18 @@ def parse_schedule(text: str, spec: RunSpec) -> Schedule:
     return _build_schedule(parse_value(text), spec)
 
 
-def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
-    """Return an action that is given by the names of heads and values, for a resolved spec: an
-    index per head.
-
-    Raises: ConfigError with all faults, a line each.
-    """
-    raise_all(_model_faults(_step_model(_find_op(heads), spec, timed=False), heads, "action"))
-    return _head_indices(heads, spec)
-
-
 def build_builtin(name: str, spec: RunSpec) -> Schedule:
-    """Return a schedule by name.  Raises ConfigError if the run is too short or lacks the
-    blueprint.
+    """Return `germinate_one` or `full_cycle`, on the first enabled slot, germinating NORM.
+
+    Raises: ConfigError if the run is too short or lacks the blueprint.
     """
-    ops = {"wait": (), "germinate_one": ((0, Op.GERMINATE),), "full_cycle": _full_cycle(spec)}[name]
+    ops = ((0, Op.GERMINATE),) if name == "germinate_one" else _full_cycle(spec)
     steps = [
         {"epoch": epoch, "op": op.name, "slot": spec.slots[0]}
         | ({"blueprint": Blueprint.NORM.label} if op is Op.GERMINATE else {})
         for epoch, op in ops
     ]
     return _build_schedule({"version": VERSION, "name": name, "steps": steps}, spec)
-
-
-def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
-    """Fewest epochs that a seed needs in each stage under a resolved spec; a gate that a tick opens
-    costs no epoch.
-    """
-    life = spec.lifecycle
-    by_hand = {gate: gate not in life.auto_forward for gate in ("TRAIN", "HOLD")}
-    blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
-    training = int(by_hand["TRAIN"])
-    trained = training + max(1, life.min_training_epochs)
-    blended = trained + blending
-    return SeedTimeline(training, trained, blended, blended + by_hand["HOLD"])
 
 
 def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
@@ -153,79 +124,28 @@ def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
 def name_heads(step: ScheduleStep, spec: RunSpec) -> dict[str, str]:
     """Names of the heads that the op of a step uses, and of their values."""
     used = [head for head in Head if RELEVANT[step.action[Head.OP]][head]]
-    return {head.label: _value_names(head, spec)[step.action[head]] for head in used}
-
-
-def schedule_path(policy_name: str) -> str | None:
-    """`schedule:FILE` -> FILE; None for any other policy."""
-    return (
-        policy_name.removeprefix(SCHEDULE_FILE) if policy_name.startswith(SCHEDULE_FILE) else None
-    )
-
-
-def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
-    """Names of a head's values, by index."""
-    if head is Head.BLUEPRINT:
-        return code_labels(blueprint_kinds(spec))
-    return (spec.slots or ()) if head is Head.SLOT else VALUE_NAMES[head]
-
-
-def _step_model(op: Op | None, spec: RunSpec, *, timed: bool = True) -> type[BaseModel]:
-    """Return the model of a step with this op; without a valid op, a step may have every head.
-
-    timed: a step of a schedule, which has an epoch, and may have an env.
-    """
-    epoch = Field(ge=0, le=spec.episode_length - 1)
-    env = Field(ge=0, le=spec.envs - 1)
-    fields: dict[str, Any] = {
-        "epoch": (Annotated[int, epoch], ...),
-        "env": (Annotated[int, env, Null("every env")], None),
-    }
-    fields = fields if timed else {}
-    for head in Head:
-        names = _value_names(head, spec)
-        if head is Head.BLUEPRINT:
-            names = tuple(names[code] for code in build_limits(spec).allowed_blueprints)
-        if op is None or RELEVANT[op][head]:
-            needed = head is Head.OP or (op is not None and head in _REQUIRED)
-            fields[head.label] = (Annotated[str, OneOf(names)], ... if needed else None)
-    return create_model("Step", __config__=CONFIG, **fields)
-
-
-def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]:
-    try:
-        model.model_validate(settings)
-    except ValidationError as error:
-        return list_faults(error, model, settings, path)
-    return []
-
-
-def _find_op(row: Any) -> Op | None:
-    name = row.get("op") if isinstance(row, dict) else None
-    return Op[name] if isinstance(name, str) and name in Op.__members__ else None
+    return {head.label: value_names(head, spec)[step.action[head]] for head in used}
 
 
 def _build_schedule(settings: Any, spec: RunSpec) -> Schedule:
-    lines = _model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")
-    models = {op: _step_model(op, spec) for op in (None, *Op)}
+    lines = model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")
+    epoch = Annotated[int, Field(ge=0, le=spec.episode_length - 1)]
+    env = Annotated[int, Field(ge=0, le=spec.envs - 1), Null("every env")]
+    models = {
+        op: action_model(op, spec, {"epoch": (epoch, ...), "env": (env, None)})
+        for op in (None, *Op)
+    }
     rows = settings.get("steps") if isinstance(settings, dict) else None
     for i, row in enumerate(rows if isinstance(rows, list) else []):
-        lines += _model_faults(models[_find_op(row)], row, f"steps[{i}]")
+        lines += model_faults(models[find_op(row)], row, f"steps[{i}]")
     raise_all(lines)
     steps = [
-        ScheduleStep(row["epoch"], _head_indices(row, spec), row.get("env"))
+        ScheduleStep(row["epoch"], head_indices(row, spec), row.get("env"))
         for row in settings["steps"]
     ]
     raise_all(_repeat_faults(steps))
     ordered = sorted(steps, key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(settings["name"], tuple(ordered), settings.get("on_illegal", "error"))
-
-
-def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
-    return tuple(
-        _value_names(head, spec).index(row[head.label]) if head.label in row else PLACEHOLDER[head]
-        for head in Head
-    )
 
 
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:

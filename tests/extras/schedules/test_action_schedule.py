@@ -14,20 +14,21 @@ from support.ledgers import expected_ledger
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
-from morphogen.config.action_schedule import (
+from morphogen.config.groups import LifecycleSpec
+from morphogen.config.spec import build_limits
+from morphogen.device.transfers import Transfers
+from morphogen.env.policies import Arm
+from morphogen.env.setup import build_setup
+from morphogen.errors import ConfigError, ScheduleError
+from morphogen.evaluation.play import play_arm
+from morphogen.extras.schedules.action_schedule import (
     Schedule,
     ScheduleStep,
     build_builtin,
     dump_schedule,
     parse_schedule,
 )
-from morphogen.config.groups import LifecycleSpec
-from morphogen.device.transfers import Transfers
-from morphogen.env.action_control import build_control, load_schedule
-from morphogen.env.policies import Arm
-from morphogen.env.setup import build_setup
-from morphogen.errors import ConfigError, ScheduleError
-from morphogen.evaluation.play import play_arm
+from morphogen.extras.schedules.schedule_control import build_control, load_policy
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.train.loop import Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized
@@ -36,6 +37,7 @@ from morphogen.vocab.stage import Stage
 
 NONE = RandomPolicy().init(torch.zeros(3))
 SPEC = tiny(envs=3, episode_length=20)  # slots r0c0, r0c1, r1c0
+LIMITS = build_limits(SPEC)
 GROW = {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm"}
 
 
@@ -226,7 +228,6 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
     assert spec.slots == ("r0c1", "r1c0")
     rest = (0, 0, 2, 1, 2, 0, 0)
     grow = ScheduleStep(0, (1, 0, 3, 2, 1, 2, 0, 0))
-    assert build_builtin("wait", spec).steps == ()
     assert build_builtin("germinate_one", spec).steps == (grow,)
     assert build_builtin("full_cycle", spec).steps == (
         grow,
@@ -266,7 +267,7 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="expected a file of UTF-8 text"):
-        load_schedule(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
+        load_policy(str(tmp_path / "bytes.json"), SPEC, LIMITS)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -274,7 +275,7 @@ def test_a_byte_order_mark_is_no_part_of_a_schedule(tmp_path, encoding):
     schedule = build_builtin("full_cycle", SPEC)
     path = tmp_path / "steps.json"
     path.write_text(dump_schedule(schedule, SPEC), encoding=encoding)
-    assert load_schedule(f"schedule:{path}", SPEC) == schedule
+    assert load_policy(str(path), SPEC, LIMITS).schedule == schedule
 
 
 # runs
@@ -451,8 +452,6 @@ def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_u
     ]
     good = write(tmp_path, GROW)
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "a")]) == 0
-    facts = json.loads((tmp_path / "a" / "manifest.json").read_text())
-    assert facts["schedule_sha256"] == parsed(GROW).sha256
     assert main.main([*words, "--policy", "germinate_one", "--out", str(tmp_path / "b")]) == 0
     capsys.readouterr()
     write(tmp_path, GROW, TOO_EARLY)

@@ -1,0 +1,136 @@
+"""Schedules as policies: declared actions as tables on the device, errors about illegal ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from morphogen.config.files import read_text
+from morphogen.config.spec import RunSpec
+from morphogen.env.action_control import TableControl
+from morphogen.errors import ConfigError, ScheduleError
+from morphogen.extras.schedules.action_schedule import (
+    Schedule,
+    build_builtin,
+    name_heads,
+    parse_schedule,
+)
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.paths import expand_path
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleControl(TableControl):
+    """A schedule and its table: one column for all envs, or one per env where a step names one."""
+
+    schedule: Schedule
+    spec: RunSpec  # resolved
+
+    def columns(self, env: Tensor) -> Tensor:
+        """Return the column of each env: its global index, or 0 for a table of one column."""
+        return env if self.present.shape[1] > 1 else torch.zeros_like(env)
+
+    def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
+        """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.
+        missed bool [E].
+        """
+        envs = np.flatnonzero(missed)
+        if self.schedule.on_illegal == "wait" or not len(envs):
+            return
+        env = int(envs[0])
+        step = self.schedule.step_at(epoch, env)
+        heads = {} if step is None else name_heads(step, self.spec)
+        action = " ".join(f"{head} {name}" for head, name in heads.items())
+        more = f" (and {len(envs) - 1} more envs)" if len(envs) > 1 else ""
+        raise ScheduleError(
+            f"{where}, epoch {epoch}, env {env}{more}: schedule {self.schedule.name}: "
+            "expected a legal action, got "
+            f'{action}; "on_illegal": "wait" replaces illegal actions by WAIT'
+        )
+
+
+class SchedulePolicy(RandomPolicy):
+    """Policy that acts as a schedule declares: its control leaves one choice."""
+
+    def __init__(self, schedule: Schedule, spec: RunSpec) -> None:
+        self.schedule = schedule
+        self.spec = spec
+
+    def control(self, device: torch.device) -> ScheduleControl:
+        """Return the table of the schedule on a device."""
+        return build_control(self.schedule, self.spec, device)
+
+
+def load_policy(path: str, spec: RunSpec, limits: Limits) -> SchedulePolicy:
+    """Load `schedule:FILE` for a resolved spec.  Raises ConfigError for a file that is no
+    schedule of the run.
+    """
+    del limits
+    name = f"schedule:{path}"
+    try:
+        return SchedulePolicy(parse_schedule(read_text(expand_path(path)), spec), spec)
+    except OSError as error:
+        raise ConfigError(
+            f"policy_name: expected a readable file, got {name}: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"policy_name: expected a file of UTF-8 text, got {name}") from None
+    except ConfigError as error:
+        raise _name_policy(error, name) from None
+
+
+def build_germinate_one(spec: RunSpec, limits: Limits) -> SchedulePolicy:
+    """Build the policy with one norm seed in the first slot, left alone after that."""
+    return _build_builtin("germinate_one", spec)
+
+
+def build_full_cycle(spec: RunSpec, limits: Limits) -> SchedulePolicy:
+    """Build the policy of the fastest full life of one norm seed."""
+    return _build_builtin("full_cycle", spec)
+
+
+def _build_builtin(name: str, spec: RunSpec) -> SchedulePolicy:
+    try:
+        return SchedulePolicy(build_builtin(name, spec), spec)
+    except ConfigError as error:
+        raise _name_policy(error, name) from None
+
+
+def _name_policy(error: ConfigError, name: str) -> ConfigError:
+    """Return the error with the name of the policy in front of every line."""
+    return ConfigError("\n".join(f"policy_name is {name}: {x}" for x in str(error).splitlines()))
+
+
+def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
+    """Build the table of a schedule on the device."""
+    columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
+    action = np.zeros((spec.episode_length + 1, columns, 8), dtype=np.int64)
+    present = np.zeros((spec.episode_length + 1, columns), dtype=bool)
+    for step in schedule.steps:
+        where = (step.epoch, slice(None) if step.env is None else step.env)
+        action[where] = step.action
+        present[where] = True
+    table = (torch.as_tensor(part, device="cpu").to(device) for part in (action, present))
+    return ScheduleControl(*table, schedule=schedule, spec=spec)
+
+
+def build_per_env_control(
+    schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
+) -> TableControl:
+    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that
+    names an env.
+    """
+    for schedule in schedules:
+        if any(step.env is not None for step in schedule.steps):
+            raise ConfigError(
+                f"schedule {schedule.name}: expected steps for every env, got a step that "
+                "names an env"
+            )
+    tables = [build_control(schedule, spec, device) for schedule in schedules]
+    place = torch.as_tensor(indices, dtype=torch.int64, device="cpu").to(device)
+    action = torch.cat([table.action for table in tables], dim=1)
+    present = torch.cat([table.present for table in tables], dim=1)
+    return TableControl(action[:, place], present[:, place])

@@ -8,8 +8,7 @@ own: an extra plugs in at the same hooks as every package.
     whitebox         a task kind whose accuracy is a formula, so that the best policy is known
     regimes          worlds that change within an episode
     schedules        policies of declared actions: `germinate_one`, `full_cycle`, `schedule:FILE`
-    search           schedules and thresholds that are searched: `tune`, the oracle, the
-                     clairvoyant, replays
+    search           searched schedules and thresholds: `tune`, oracle, clairvoyant, replays
     ranks            several processes that share the envs of a run
     details          events about epochs that the core does not read
     watch            a live table of a run
@@ -25,9 +24,7 @@ Parts are registered by the entry points of this distribution, in `pyproject.tom
     pydoc = "morphogen.extras.text.tasks:PYDOC"
 
 An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`, and
-`search`, which builds on `schedules`.  The core
-imports no extra. An extra can be deleted with its folder, its entry points and its tests; `python
-tests/tools/without_extra.py NAME` shows that the other tests pass without it.
-
-Importing this package loads nothing, no torch either.
+`search`, which builds on `schedules`.  The core imports no extra.  An extra can be deleted with its
+folder, its entry points and its tests; `python tests/tools/without_extra.py NAME` shows that the
+other tests pass without it.  Importing this package loads nothing, no torch either.
 """

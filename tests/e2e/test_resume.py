@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.extras import CSV
+from support.extras import CSV, rows_of_extra
 from support.run_comparison import differences, events
 from support.small_runs import tiny
 
@@ -78,7 +78,10 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(alone, tmp_path
 
 OTHERS = {
     "debug": {"telemetry": TelemetrySpec(level="debug", loggers=CSV)},
-    "a level that rises": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})},
+    **rows_of_extra(
+        "alarms",
+        lambda: {"an alarm": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})}},
+    ),
     "a baseline": {"policy_name": "heuristic"},
     "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
     "after demonstrations, streamed": {

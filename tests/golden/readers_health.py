@@ -1,6 +1,4 @@
-"""Readers of golden rows: gradients of seeds, of the policy and of its layers; the memory of the
-policy.
-"""
+"""Readers of golden rows: gradients of seeds and of the layers of the policy; its memory."""
 
 from collections.abc import Callable
 
@@ -9,7 +7,6 @@ import torch
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.hosts.blocks import grad_stats, index_params
-from morphogen.log.alarms import gradient_drift
 from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
 
 
@@ -43,14 +40,6 @@ def read_gradient_ratio(row: dict, dtype: torch.dtype) -> None:
     ) == close(row["ratio"])
 
 
-def read_gradient_drift(row: dict, dtype: torch.dtype) -> None:
-    """Of Python numbers, whatever the dtype."""
-    average = None
-    for norm, drift, after in zip(row["norms"], row["drift"], row["ema_after"], strict=True):
-        found, average = gradient_drift(norm, average)
-        assert (found, average) == (close(drift), close(after))
-
-
 def read_layer_health(row: dict, dtype: torch.dtype) -> None:
     shares = (torch.tensor(row[f"{name}_fraction"], dtype=dtype) for name in ("zero", "large"))
     health, dead, exploding = layer_health(*shares, torch.tensor(row["nonfinite"] == 0))
@@ -68,7 +57,6 @@ def read_hidden_health(row: dict, dtype: torch.dtype) -> None:
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {
     "telemetry.gradient_health": read_gradient_health,
     "telemetry.gradient_ratio": read_gradient_ratio,
-    "telemetry.gradient_drift": read_gradient_drift,
     "telemetry.layer_health": read_layer_health,
     "telemetry.hidden_health": read_hidden_health,
 }

@@ -25,7 +25,8 @@ NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "CheckpointSaved"}
 CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
 pytestmark = pytest.mark.skipif(
-    not (has_extra("details") and has_extra("regimes")), reason="the logs hold events of extras"
+    not all(map(has_extra, ("alarms", "details", "regimes"))),
+    reason="the logs hold events of extras",
 )
 SMALL = {
     "preset": "smoke",

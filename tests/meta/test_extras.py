@@ -51,6 +51,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
         r"AnomalySeen|SnapshotTaken|HostStabilized|TopologyRecorded",
         (),
     ),
+    "alarms": (r"(?i)\balarms?\b", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),

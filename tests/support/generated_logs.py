@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from support.random_records import SLOTS, facts, live, round_record
@@ -191,12 +191,12 @@ def _round(dice, record) -> Events:
         anomaly(round, kind) for kind in ("kl_spike", "entropy_collapse") if dice.random() < 0.4
     ]
     kinds = [alarm.data.kind for alarm in alarms]
-    summary, _ = summarise(record.ends, (), round=round, updated=True, costs=costs, alarms=kinds)
+    summary, _ = summarise(record.ends, (), round=round, updated=True, costs=costs)
     found = (
         _updated(dice, round),
         *round_events(record.columns, _metrics(dice), None, known),
         *throughput_events(costs, samples=known.samples),
-        summary,
+        replace(summary, anomalies=tuple(kinds)),
     )
     about = (Envelope(event, round=round) for event in found)
     return [*derive_events(record), *alarms, *about]

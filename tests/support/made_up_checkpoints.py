@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from morphogen.log.alarms import AlarmState
 from morphogen.state.tensor_trees import Tree
 from morphogen.train.checkpoint import Checkpoint
 from morphogen.train.reporter import TelemetryState
@@ -18,6 +17,6 @@ def made_up(
         carry or {},
         rollout={},
         columns={},
-        telemetry=TelemetryState((), None, {}, AlarmState()),
+        telemetry=TelemetryState((), None, {}, {}),
         log=None,
     )

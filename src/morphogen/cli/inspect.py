@@ -63,7 +63,7 @@ UNKNOWN = "not known"
 
 PARSER = {
     "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, "
-    "actions, alarms; or the position of a checkpoint and its files.",
+    "actions, anomalies; or the position of a checkpoint and its files.",
 }
 
 

@@ -28,6 +28,8 @@ that builds it from the spec of a run:
                  `log.writer.LoggerPlace`
     EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
                  of this distribution
+    MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
+                 of this distribution
 
 The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
@@ -140,4 +142,11 @@ EVENTS: Registry[tuple[Any, ...]] = Registry(
     group="morphogen.events",
     expected="a tuple of rules",
     is_part=lambda part: isinstance(part, tuple),
+)
+MONITORS: Registry[Callable[..., Any]] = Registry(
+    "monitor",
+    setting="monitors",
+    group="morphogen.monitors",
+    expected="a class of monitors of rounds",
+    is_part=callable,
 )

@@ -6,7 +6,7 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
     round_record        arrays [T, E, ...] of a round; `record_files` writes and reads them
     round_summary       record of a round -> ends of episodes, events about the round;
                         `BatchSummary` is its summary
-    alarms              a table of limits on the numbers of a round
+    monitors            readers of rounds that add events, of extras
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic
     jsonl               events as lines, and back (format 4; format 3 is read); all events about a
                         round are one line

@@ -18,7 +18,6 @@ from morphogen.config.parts import EVENTS
 from morphogen.log.codec import Array
 from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch as kinds
-from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.log.round_record import (
     DEBUG,
     MINIMAL,
@@ -32,11 +31,10 @@ from morphogen.log.round_record import (
     history_before,
     in_stages,
     slot_history,
-    stage_entries,
 )
 from morphogen.log.round_summary import delivered_params
 from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
-from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
+from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import OCCUPIED, Algorithm, Gate, Panic, Stage
 from morphogen.vocab.text import name_map
 
@@ -124,6 +122,7 @@ class EventRule:
         order: group in its epoch, and step in the group.  Events of a group are sorted by env, then
             by step, then by slot.
         detail: that the epoch of a record of before needs.
+        severity: of the events; "": of their kind.
         where: columns -> bool [T], [T, E] or [T, E, S], places of events; None: every epoch.
         fields: values of fields that `Places.field` does not find.
     """
@@ -133,6 +132,7 @@ class EventRule:
     where: Callable[[Columns], Array] | None = None
     fields: Callable[[Places], Row] = lambda places: {}
     detail: int = DEBUG
+    severity: str = ""
 
     def rows(self, places: Places) -> Iterator[Row]:
         """Yield the fields of every event."""
@@ -169,11 +169,10 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
     columns = round_columns(record)
     found = list[tuple[tuple[int, ...], Envelope]]()
     for rule in rules:
-        severity = "info" if rule.order[0] == SIGNS else ""
         places = find_places(rule, record, columns)
         index = np.stack(places.index, axis=1).tolist()
         for at, row in zip(index, rule.rows(places), strict=True):
-            event = Envelope(rule.kind(**row), **_coordinates(at, record), severity=severity)
+            event = Envelope(rule.kind(**row), **_coordinates(at, record), severity=rule.severity)
             epoch, env, slot = (*at, 0, 0)[:3]
             group, step = rule.order
             found.append(((epoch, group, env, step, slot), event))
@@ -294,40 +293,6 @@ LIFE_RULES = tuple(
 )
 
 
-def first_signs(columns: Columns) -> Array:
-    """Return the first signs of a seed that looks better than it is, bool [T, E, S, K].
-
-    A sign is no alarm: its limits are below the noise of a validation of few samples.
-    """
-    fired = columns["detectors"]
-    germinated = stage_entries(columns, Stage.GERMINATED)[..., None]
-    reported = np.zeros_like(fired[0])
-    first = np.zeros_like(fired)
-    for epoch in range(len(fired)):
-        reported &= ~germinated[epoch]
-        first[epoch] = fired[epoch] & ~reported
-        reported |= fired[epoch]
-    return first
-
-
-def _sign_rule(kind: int, name: str) -> EventRule:
-    def fields(places: Places) -> Row:
-        harm = places["val_acc"].astype(np.float64) - places["committed_acc"]
-        is_ratio = name == "attribution_ratio"
-        return {
-            "kind": places.repeat(name),
-            "value": places["detector_ratio"] if is_ratio else harm,
-            "limit": places.repeat(RATIO_LIMIT if is_ratio else RANSOM_HARM),
-            "subject": places.repeat(None),
-            "streak": places.repeat(0),
-        }
-
-    def where(columns: Columns) -> Array:
-        return first_signs(columns)[..., kind]
-
-    return EventRule(AnomalyDetected, (SIGNS, 0), where, fields, MINIMAL)
-
-
 def _epoch_fields(places: Places) -> Row:
     occupied = in_stages(places["stage"], OCCUPIED)
     ratio = delivered_params(places.columns) / places.columns["host_params"]
@@ -395,5 +360,4 @@ RULES = (
     EventRule(
         kinds.EpisodeCompleted, (ONE_ENV, 8), itemgetter("is_last"), _episode_fields, MINIMAL
     ),
-    *(_sign_rule(kind, name) for kind, name in enumerate(DETECTORS)),
 )

@@ -71,7 +71,6 @@ def summarise(
     round: int,
     updated: bool,
     costs: RoundCosts,
-    alarms: Sequence[str] = (),
 ) -> tuple[kinds.BatchSummary, tuple[float, ...]]:
     """The summary of a round from the ends of its episodes, and the mean accuracies of the last
     rounds for the next.
@@ -94,7 +93,6 @@ def summarise(
         env_committed=committed,
         env_reward=reward,
         updated=updated,
-        anomalies=tuple(alarms),
         seconds=costs.rollout_s,
         env_epochs_per_s=_epoch_rate(costs),
         graphs=costs.compile_stats.graphs,

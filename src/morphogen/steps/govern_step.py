@@ -147,8 +147,8 @@ def _assess_epoch(
     bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
     sign = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
     streak = next_streak(watch.streak, sign)
-    alarm = rollback_cause(sign, streak, spec=spec)
-    back = alarm != int(Panic.NONE)
+    cause = rollback_cause(sign, streak, spec=spec)
+    back = cause != int(Panic.NONE)
     signals = state.signals
     if spec.max_rollbacks is None:
         allowed = torch.full_like(signals.rolled_back, spec.enabled)
@@ -156,7 +156,7 @@ def _assess_epoch(
         allowed = (signals.rollbacks < spec.max_rollbacks) & spec.enabled
     return {
         "rolled_back": back & allowed,
-        "panic": alarm,
+        "panic": cause,
         "limit": bounds[0],
         "streak": streak,
         "anomaly": sign,

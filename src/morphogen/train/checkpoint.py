@@ -37,7 +37,7 @@ class Checkpoint:
     columns: Tree
     """Records of the unfinished round, [t, E, ...]; {} between two rounds."""
     telemetry: TelemetryState
-    """Memory of the alarms and of the summaries."""
+    """Memory of the summaries and of the monitors."""
     log: LogPosition | None
     """Position in the event file; None without one."""
 

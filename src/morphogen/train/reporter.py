@@ -4,7 +4,7 @@ The reporter keeps copies: nothing in a run depends on it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -18,13 +18,13 @@ from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.log.alarms import AlarmState, RoundMonitor, RunPlan, alarm_kinds
 from morphogen.log.codec import Array
 from morphogen.log.derived_columns import derive_columns
-from morphogen.log.events import Envelope, Event
+from morphogen.log.events import Envelope, Event, Json
 from morphogen.log.kinds.ppo import ppo_event
-from morphogen.log.kinds.round import BatchSummary, BlueprintScores
+from morphogen.log.kinds.round import AnomalyDetected, BatchSummary, BlueprintScores
 from morphogen.log.log_file import LogPosition
+from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
 from morphogen.log.round_record import Record, RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import (
     RoundCosts,
@@ -72,7 +72,7 @@ class TelemetryState:
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
     seeds: Tallies  # of all rounds so far
-    rules: AlarmState
+    monitors: dict[str, Json]
 
 
 class Reporter:
@@ -95,8 +95,16 @@ class Reporter:
         self._macs = setup.net.macs()
         ppo = setup.spec.ppo
         kl_stop = KL_STOP_FACTOR * (ppo.target_kl or 0.0)
-        plan = RunPlan(setup.spec.rounds, ppo.gamma, kl_stop, demonstrated, siblings)
-        self._monitor = RoundMonitor(self._facts, self._spec, plan)
+        self._monitors = build_monitors(
+            RunPlan(
+                self._facts,
+                self._spec,
+                setup.spec.rounds,
+                kl_stop=kl_stop,
+                imitated=demonstrated,
+                siblings=siblings,
+            )
+        )
         # [T, E, ...] of the round, of which `_epochs` are filled
         self._columns: dict[str, Array] = {}
         self._round = self._epochs = 0
@@ -149,7 +157,6 @@ class Reporter:
         columns = derive_columns(self._columns)
         ends = episode_ends(columns, slot_history(columns), self._facts)
         record = RoundRecord(self._facts, round, columns, ends)
-        found = self._monitor.end_round(round, columns, metrics, costs.memory)
         trained = "steps_done" in metrics
         before = self._rolling
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
@@ -159,8 +166,17 @@ class Reporter:
             round=round,
             updated=trained and bool(metrics["steps_done"] > 0),
             costs=costs,
-            alarms=alarm_kinds(found),
         )
+        finished = FinishedRound(record, summary, before, metrics, costs.memory)
+        found = [
+            event for monitor in self._monitors.values() for event in monitor.end_round(finished)
+        ]
+        anomalies = [
+            event.data.kind
+            for event in found
+            if isinstance(event.data, AnomalyDetected) and event.severity != "info"
+        ]
+        summary = replace(summary, anomalies=tuple(dict.fromkeys(anomalies)))
         self._first_scale = self._first_scale or normaliser_scale(metrics)
         self._seeds = count_seeds(self._seeds, record)
         events = (
@@ -168,7 +184,6 @@ class Reporter:
             summary,
             *round_events(columns, metrics, self._first_scale, self._facts),
             *throughput_events(costs, samples=self._facts.samples),
-            *self._monitor.trend_events(summary, before),
         )
         scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._macs)), round=round)
         self._writer.emit(
@@ -181,7 +196,8 @@ class Reporter:
 
     def state(self) -> TelemetryState:
         """Return the state between two epochs for a checkpoint, without `columns`."""
-        return TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state)
+        monitors = {name: monitor.state for name, monitor in self._monitors.items()}
+        return TelemetryState(self._rolling, self._first_scale, self._seeds, monitors)
 
     def columns(self) -> dict[str, Tensor]:
         """Return the columns of the unfinished round, [t, E, ...], of the envs in this process."""
@@ -200,7 +216,8 @@ class Reporter:
         self._rolling = state.rolling
         self._first_scale = state.first
         self._seeds = state.seeds
-        self._monitor.state = state.rules
+        for name, monitor in self._monitors.items():
+            monitor.state = state.monitors.get(name, monitor.state)
         self._round = position[0]
         self._columns = {}
         self._epochs = 0

@@ -22,7 +22,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "0223e64b3b9bf12fc477963bba6d25d7493c4250abe7bceeceb78d0f5e239dd7"
+DEFAULT_CONFIG = "1687664c7062dafb70dffbefd37650959efb64408dc4e0df2c65bc755b5bafe5"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -80,6 +80,7 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 @needs_extra("legacy_rewards")  # their settings are part of the text
 @needs_extra("regimes")
 @needs_extra("loggers")
+@needs_extra("alarms")
 def test_the_text_of_the_default_config_is_the_recorded_one():
     text = dump_config(resolve(RunSpec(preset=DEFAULT_PRESET)))
     assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG

@@ -30,7 +30,6 @@ from morphogen.config.spec import (
     resolve,
 )
 from morphogen.config.task import TASKS
-from morphogen.config.telemetry_spec import AnomalyLimits
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.text import format_value
@@ -334,9 +333,6 @@ def test_what_is_given_wins_over_the_preset_and_that_over_the_task():
 def test_the_heads_and_ops_of_tuples_are_in_their_order():
     assert HeadFloors._fields == HeadFactors._fields == HEADS
     assert OpBias._fields == tuple(op.name for op in Op)
-    assert [name for name in AnomalyLimits._fields if name[8:] in HEADS] == [
-        f"entropy_{head}" for head in HEADS
-    ]
 
 
 def test_settings_of_a_spec_are_replaced_one_by_one():

@@ -1,4 +1,4 @@
-"""Events about a round: its summary, its actions and rewards, cost and alarms."""
+"""Events about a round: its summary, its actions and rewards, its cost and anomalies."""
 
 from dataclasses import field
 from typing import Literal

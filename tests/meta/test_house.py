@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -139,6 +140,7 @@ def floor(path: Path) -> int:
     return FLOORS.get(room(path), ABOVE_ALL)
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -162,42 +164,43 @@ def depth(node: ast.AST) -> int:
     return below + isinstance(node, BLOCKS)
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_imports_point_down_and_stand_at_the_top():
+    for path in FILES:
+        tree = parse(path)
+        top = set(map(id, tree.body))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            typing_only = any(
+                isinstance(block, ast.If)
+                and ast.unparse(block.test) == "TYPE_CHECKING"
+                and node in block.body
+                for block in tree.body
+            )
+            assert id(node) in top or typing_only, (
+                f"{path.name}:{node.lineno} imports inside a block"
+            )
+            for name in imports(node):
+                if name.startswith("morphogen."):
+                    other = name.split(".")[1]
+                    assert other == room(path) or FLOORS[other] < floor(path), (
+                        f"{path.name} imports {name}, not below it"
+                    )
 
 
-@every_file
-def test_imports_point_down_and_stand_at_the_top(path):
-    tree = parse(path)
-    top = set(map(id, tree.body))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
-        typing_only = any(
-            isinstance(block, ast.If)
-            and ast.unparse(block.test) == "TYPE_CHECKING"
-            and node in block.body
-            for block in tree.body
-        )
-        assert id(node) in top or typing_only, f"{path.name}:{node.lineno} imports inside a block"
-        for name in imports(node):
-            if name.startswith("morphogen."):
-                other = name.split(".")[1]
-                assert other == room(path) or FLOORS[other] < floor(path), (
-                    f"{path.name} imports {name}, not below it"
-                )
-
-
-@every_file
-def test_functions_keep_their_sizes(path):
-    for node in ast.walk(parse(path)):
-        if not isinstance(node, FUNCTIONS):
-            continue
-        where = f"{path.name}:{node.lineno} {node.name}"
-        arguments = (*node.args.posonlyargs, *node.args.args)
-        positional = [arg.arg for arg in arguments if arg.arg not in ("self", "cls")]
-        assert len(positional) <= POSITIONAL, f"{where} has {len(positional)} positional parameters"
-        nested = max((depth(child) for child in node.body), default=0)
-        assert nested <= NESTING, f"{where} nests blocks too deep"
+def test_functions_keep_their_sizes():
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, FUNCTIONS):
+                continue
+            where = f"{path.name}:{node.lineno} {node.name}"
+            arguments = (*node.args.posonlyargs, *node.args.args)
+            positional = [arg.arg for arg in arguments if arg.arg not in ("self", "cls")]
+            assert len(positional) <= POSITIONAL, (
+                f"{where} has {len(positional)} positional parameters"
+            )
+            nested = max((depth(child) for child in node.body), default=0)
+            assert nested <= NESTING, f"{where} nests blocks too deep"
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "bench"])
@@ -213,41 +216,43 @@ def test_docstrings_begin_with_a_verb_or_a_noun(folder):
             assert not CLAUSE.match(first) or first.endswith("?"), f"{path.name}: {first!r}"
 
 
-@every_file
-def test_functions_are_not_named_by_participles(path):
-    for node in ast.walk(parse(path)):
-        if isinstance(node, FUNCTIONS) and node.name not in PREDICATES:
-            assert not PARTICIPLES.fullmatch(node.name), f"{path.name}:{node.lineno} {node.name}"
+def test_functions_are_not_named_by_participles():
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, FUNCTIONS) and node.name not in PREDICATES:
+                assert not PARTICIPLES.fullmatch(node.name), (
+                    f"{path.name}:{node.lineno} {node.name}"
+                )
 
 
-@every_file
-def test_pure_packages_never_touch_the_host(path):
-    if room(path) not in PURE:
-        return
-    reads = () if path.name in (SETTINGS_READER, *FILE_MODULES) else HOST_READS
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in reads, f"{path.name}:{node.lineno} leaves the device"
-        if isinstance(node, ast.Name):
-            assert node.id not in ("open", "print", "input"), (
-                f"{path.name}:{node.lineno} does input or output"
-            )
+def test_pure_packages_never_touch_the_host():
+    for path in FILES:
+        if room(path) not in PURE:
+            continue
+        reads = () if path.name in (SETTINGS_READER, *FILE_MODULES) else HOST_READS
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in reads, f"{path.name}:{node.lineno} leaves the device"
+            if isinstance(node, ast.Name):
+                assert node.id not in ("open", "print", "input"), (
+                    f"{path.name}:{node.lineno} does input or output"
+                )
 
 
-@every_file
-def test_no_draw_reads_a_global_generator(path):
-    if "torchrl" in path.parts:
-        return  # actors of TorchRL draw from the generator that its users seed
-    assert not GLOBAL_DRAWS.search(path.read_text())
+def test_no_draw_reads_a_global_generator():
+    for path in FILES:
+        if "torchrl" in path.parts:
+            continue  # actors of TorchRL draw from the generator that its users seed
+        assert not GLOBAL_DRAWS.search(path.read_text()), path.name
 
 
-@every_file
-def test_tensors_are_made_on_a_named_device(path):
+def test_tensors_are_made_on_a_named_device():
     """A program around a run may have set another default device."""
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Call) and FACTORY.fullmatch(ast.unparse(node.func)):
-            named = {word.arg for word in node.keywords} & {"device", None}
-            assert named, f"{path.name}:{node.lineno} makes a tensor on the default device"
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and FACTORY.fullmatch(ast.unparse(node.func)):
+                named = {word.arg for word in node.keywords} & {"device", None}
+                assert named, f"{path.name}:{node.lineno} makes a tensor on the default device"
 
 
 def private_names(tree: ast.Module) -> list[str]:
@@ -269,11 +274,11 @@ def test_private_names_are_found():
     assert private_names(ast.parse(source)) == ["a._b", "_c", "_e", "a._h"]
 
 
-@every_file
-def test_private_names_of_others_stand_in_one_file(path):
+def test_private_names_of_others_stand_in_one_file():
     """A release of torch or tensordict may rename its private names."""
-    if path.name != "compat.py":
-        assert set(private_names(parse(path))) <= PRIVATE_NAMES.keys(), path.name
+    for path in FILES:
+        if path.name != "compat.py":
+            assert set(private_names(parse(path))) <= PRIVATE_NAMES.keys(), path.name
 
 
 def is_expanded(node: ast.AST, names: set[str]) -> bool:
@@ -324,9 +329,9 @@ def test_an_indexed_write_to_an_expansion_is_found(line):
     assert not writes_to_expansions(ast.parse(source.format(".clone()")))
 
 
-@every_file
-def test_no_indexed_write_has_an_expanded_base(path):
-    assert not writes_to_expansions(parse(path)), path.name
+def test_no_indexed_write_has_an_expanded_base():
+    for path in FILES:
+        assert not writes_to_expansions(parse(path)), path.name
 
 
 def enum_indices(tree: ast.Module, module: ModuleType) -> list[int]:
@@ -363,12 +368,12 @@ def test_an_enum_as_an_index_is_found():
     assert not enum_indices(ast.parse(source.format("PACES[int(Way.LEFT)]", "BY_WAY[way]")), module)
 
 
-@every_file
-def test_no_constant_is_indexed_by_an_enum_in_code_that_is_compiled(path):
-    if room(path) in COMPILED:
-        parts = path.relative_to(SRC.parent).with_suffix("").parts
-        module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
-        assert not enum_indices(parse(path), module), path.name
+def test_no_constant_is_indexed_by_an_enum_in_code_that_is_compiled():
+    for path in FILES:
+        if room(path) in COMPILED:
+            parts = path.relative_to(SRC.parent).with_suffix("").parts
+            module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+            assert not enum_indices(parse(path), module), path.name
 
 
 def test_vocabulary_uses_the_standard_library_only():

@@ -133,7 +133,7 @@ def _slot_features(
     slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net
 ) -> tuple[Tensor, ...]:
     """The slot block.  history [E, S, 6], allowed [E, 5, S]."""
-    declared = len(net.host.all_slots)
+    declared = len(net.stages)  # because `all_slots` of a user's host may not trace
     static = tuple(
         ((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from morphogen.cli.compare import NO_VERDICT, verdict
 from morphogen.config import files
 from morphogen.evaluation.bootstrap import (
     Estimate,
@@ -28,6 +27,7 @@ from morphogen.evaluation.bootstrap import (
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
+from morphogen.extras.compare.comparison import NO_VERDICT, verdict
 
 RESULTS = Path(__file__).parents[1] / "results"
 SAVED_FILE, FILE = RESULTS / "learning.json", RESULTS / "coverage.json"

@@ -19,7 +19,6 @@ from morphogen import steps as steps
 from morphogen import testing as testing
 from morphogen import train as train
 from morphogen import vocab as vocab
-from morphogen.cli.compare import compare as compare
 from morphogen.cli.inspect import tables as tables
 from morphogen.config.config_files import dump_config as dump_config
 from morphogen.config.config_files import parse_config as parse_config
@@ -85,6 +84,7 @@ from morphogen.evaluation.bootstrap import interval as interval
 from morphogen.evaluation.evaluate import evaluate as evaluate
 from morphogen.evaluation.play import ArmResult as ArmResult
 from morphogen.evaluation.play import play as play
+from morphogen.extras.compare.comparison import compare as compare
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec
 from morphogen.extras.text.token_text import TextSplits as TextSplits

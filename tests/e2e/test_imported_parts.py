@@ -5,6 +5,7 @@
 import json
 
 import pytest
+from support.extras import needs_extra
 from support.forked_commands import run_command
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,7 @@ def test_ranks_resume_and_evaluation_find_the_parts_of_a_file(morphogen, tmp_pat
         assert done.returncode == 0, done.stderr
 
 
+@needs_extra("compare")
 def test_a_seed_that_fails_on_all_ranks_leaves_the_others_of_its_series(morphogen):
     words = ("--task", "mine", *SMALL, "--set", "policy_name=fussy")
     done = morphogen("train", *words, "--seeds", "1..3", "--json", "--out", "series")

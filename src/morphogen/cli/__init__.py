@@ -11,9 +11,9 @@ points:
     process        signals, threads, exit codes, notes and tables on the terminal
     launcher       `Launcher`: runs a command in this process, or in several that an extra starts
     streams        stdout and stderr that never stop a command
-    train, resume, rewards, data, config, report, inspect, evaluate, compare, completion
-                   the commands: `PARSER` (help text), `add_arguments`, `run`
-    series         runs of several training seeds, and their table
+    train, resume, rewards, data, config, inspect, evaluate, completion
+                   the commands: `PARSER` (help text), `add_arguments`, `run`; packages offer other
+                   ways to train at the entry points `morphogen.train_modes`
 
 Every error of the user is one line on stderr, with the field, the allowed values and the value.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint or run directory, 5 diverged, 6

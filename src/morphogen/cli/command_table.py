@@ -26,7 +26,6 @@ COMMANDS: dict[str, Command] = {
         "config": "explain settings: meaning, allowed values, default, value",
         "inspect": "print what a run directory or a checkpoint holds",
         "evaluate": "play a trained policy against others on the same held-out instances",
-        "compare": "compare runs, presets or reward rules on the same seeds and instances",
         "completion": "print a script that completes commands and names in a shell",
     }.items()
 }

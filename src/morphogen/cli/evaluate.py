@@ -15,7 +15,7 @@ PARSER = {
     "description": "Play held-out instances with the policy of a run and with others, each of "
     "them the same worlds: value (delivered or anytime, as the task says) with 95 % intervals, "
     "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "
-    "directory, of which `morphogen report` draws two pictures.",
+    "directory.",
     "epilog": f"arms: {', '.join(_POLICIES)} and reactive:FILE for "
     "files of `morphogen tune`, trained:PATH for the policy of another run or policy file; and "
     f"of installed packages, as the manual describes: {', '.join(ARMS)}",

@@ -22,7 +22,6 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `resume`."""
-    parser.set_defaults(seeds=None)
     parser.add_argument(
         "run", metavar="RUN_DIR", type=arguments.parse_path, help="its run directory"
     )

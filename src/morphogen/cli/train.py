@@ -1,17 +1,20 @@
-"""Command `train`: a new run of a policy or a baseline."""
+"""Command `train`: a new run of a policy or a baseline.
+
+Packages offer other ways to train, each with a flag: modules at the entry points
+`morphogen.train_modes` with `add_flag(parser)`, `is_asked(args)` and `run(args, spec)`.
+"""
 
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
-from functools import partial
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, partial
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, series, setting_flags
+from morphogen.cli import arguments, process, setting_flags
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.config_files import dump_config
 from morphogen.config.fields import OneOf, Settings, check_flag
@@ -54,6 +57,12 @@ PARSER = {
 }
 
 
+@cache
+def find_modes() -> list[Any]:
+    """Return the other ways to train that packages offer."""
+    return [point.load() for point in metadata.entry_points(group="morphogen.train_modes")]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
     parser.add_argument(
@@ -74,11 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="check everything, print sizes, write nothing"
     )
     either = output.add_mutually_exclusive_group()
-    seeds = (
-        f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print "
-        "a table of them"
-    )
-    either.add_argument("--seeds", metavar="SEEDS", help=seeds)
+    for mode in find_modes():
+        mode.add_flag(either)
     either.add_argument(
         "--print-config", action="store_true", help="print the complete config as JSON and exit"
     )
@@ -96,34 +102,22 @@ def run(args: Namespace) -> int | None:
     if args.print_config:
         sys.stdout.write(dump_config(spec))
         return None
-    count, most = find_launcher().restarts()
-    if most and args.out is None:
-        raise ConfigError(
-            "--out: expected a run directory, which a restarted process finds again, got none"
-        )
-    paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
-    out = args.out or next(path for path in paths if not path.exists())
-    again = count > 0 and (out / run_directory.CONFIG).exists()
-    seeds = _parse_seeds(args, spec)
-    if seeds:
-        series.check_runs(_list_runs(spec, seeds, out))
-    elif not again:
+    mode = next((mode for mode in find_modes() if mode.is_asked(args)), None)
+    if mode is not None:
+        return mode.run(args, spec)
+    out = choose_directory(args, spec)
+    again = find_launcher().restarts()[0] > 0 and (out / run_directory.CONFIG).exists()
+    if not again:
         run_directory.check_new_directory(out)
     import_module("morphogen.train.sinks").check_sinks(spec)
     if args.dry_run:
-        _print_advice(spec)
-        facts = {**check_run(spec, None if seeds else out), "run directory": str(out)}
-        facts |= {"training seeds": ", ".join(map(str, seeds))} if seeds else {}
-        _print_facts(args, facts)
+        print_dry_run(args, spec, {"run directory": str(out)})
         return None
-    if seeds:
-        return _run_series(args, spec, seeds)
     if again:
         return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
     def start(train: Any, *, exchange: Any, **hooks: Any) -> Any:
-        with ExitStack() as stack:
-            path = _open_path(args, spec, exchange, stack)
+        with open_directory(args, spec, exchange) as path:
             return train.train_ppo_vectorized(
                 spec, out=path, command=args.command_line, exchange=exchange, **hooks
             )
@@ -144,67 +138,38 @@ def choose_policy(args: Namespace) -> Settings:
     return {"policy_name": args.policy}
 
 
-def _print_advice(spec: RunSpec) -> None:
-    """Print notes on settings that a run takes, but that its user may not mean."""
-    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
-        epochs = f"no seed can be kept in {spec.episode_length} epochs"
-        advice = f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs"
-        process.print_notes([advice])
-
-
-def _open_path(args: Namespace, spec: RunSpec, exchange: Any, stack: ExitStack) -> Path:
-    """Return the path of `--out` or a new one in `runs/`, the same in all processes; the stack
-    holds the new one.
-    """
-
-    def choose() -> str:
-        paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
-        return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
-
-    return Path(exchange.on_first(choose))
-
-
-def _parse_seeds(args: Namespace, spec: RunSpec) -> list[int]:
-    """Return the seeds of `--seeds`; none without it.  Raises ConfigError for settings that exclude
-    several runs.
-    """
-    if args.seeds is None:
-        return []
-    if vars(args)["seed"] is not None:
-        raise ConfigError("--seed, --seeds: expected one of them, got both")
-    if spec.telemetry.dir is not None:
-        folder = format_value(spec.telemetry.dir)
+def choose_directory(args: Namespace, spec: RunSpec) -> Path:
+    """Return the path of `--out`, or a new one in `runs/`; nothing is created."""
+    _, most = find_launcher().restarts()
+    if most and args.out is None:
         raise ConfigError(
-            "telemetry.dir: expected null with --seeds, whose runs cannot share a folder, "
-            f"got {folder}"
+            "--out: expected a run directory, which a restarted process finds again, got none"
         )
-    return series.parse_seeds(args.seeds)
+    paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+    return args.out or next(path for path in paths if not path.exists())
 
 
-def _list_runs(spec: RunSpec, seeds: Sequence[int], out: Path) -> dict[Path, RunSpec]:
-    return {out / f"seed-{seed}": replace(spec, seed=seed) for seed in seeds}
+@contextmanager
+def open_directory(args: Namespace, spec: RunSpec, exchange: Any) -> Iterator[Path]:
+    """Yield the path of `--out`, or a new one in `runs/` that is held, to every process."""
+    with ExitStack() as stack:
+
+        def choose() -> str:
+            paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+            return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
+
+        yield Path(exchange.on_first(choose))
 
 
-def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int]) -> int | None:
-    """Train a run per seed, print the table; an error of a run is raised at the end."""
-
-    def start(train: Any, *, exchange: Any, **hooks: Any) -> Any:
-        del train
-        with ExitStack() as stack:
-            folder = _open_path(args, spec, exchange, stack)
-            runs = _list_runs(spec, seeds, folder)
-            result = series.train_seeds(runs, command=args.command_line, exchange=exchange, **hooks)
-        series.print_series(folder, runs, failed=result.errors, as_json=args.json)
-        if result.stopped:
-            process.print_notes([f"stopped: the same command with --out {folder} continues"])
-            return result
-        result.raise_error()
-        return result
-
-    return run_training(args, spec, start)
-
-
-def _print_facts(args: Namespace, facts: dict[str, str]) -> None:
+def print_dry_run(args: Namespace, spec: RunSpec, more: dict[str, str]) -> None:
+    """Check all that a run checks before its first epoch, and print its description."""
+    _print_advice(spec)
+    process.set_threads(spec.engine.threads)
+    find_launcher().check(spec)
+    train = import_module("morphogen.train.train")
+    setup = train.check_run(spec, None)
+    train.compile_units(setup, train.Parts(), import_module("morphogen.log.console").Console())
+    facts = {**import_module("morphogen.env.setup").describe_run(setup), **more}
     if args.json:
         process.print_json(facts)
         return
@@ -213,56 +178,49 @@ def _print_facts(args: Namespace, facts: dict[str, str]) -> None:
         print(f"  {name:<22}{text}")
 
 
-def _print_result(spec: RunSpec, result: Any) -> None:
-    """Print the result of a run as a JSON document."""
-    policies = [arm.table_row(result.results[-1], seed=spec.seed) for arm in result.results]
-    status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
-    facts = {"run_dir": str(result.run_dir), "status": status, "rounds": len(result.history)}
-    process.print_json(tidy({**facts, "policies": policies}))
+def _print_advice(spec: RunSpec) -> None:
+    """Print notes on settings that a run takes, but that its user may not mean."""
+    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
+        epochs = f"no seed can be kept in {spec.episode_length} epochs"
+        advice = f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs"
+        process.print_notes([advice])
 
 
-def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
-    """Check all that a run checks before its first epoch; return its description.  Writes and
-    starts nothing.
-    """
-    process.set_threads(spec.engine.threads)
-    find_launcher().check(spec)
-    train = import_module("morphogen.train.train")
-    setup = train.check_run(spec, out)
-    console = import_module("morphogen.log.console").Console()
-    train.compile_units(setup, train.Parts(), console)
-    return import_module("morphogen.env.setup").describe_run(setup)
-
-
-def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
+def run_training(
+    args: Namespace, spec: RunSpec, start: Callable[..., Any], *, prints: bool = False
+) -> int | None:
     """Call `start(morphogen.train.train, console=, parts=, exchange=)` in every process; return the
     common exit code.
 
-    A run ends early if a signal to any process stops it.
+    A run ends early if a signal to any process stops it.  prints: `start` itself prints the result
+    on stdout.
     """
     process.exit_on_signals()
     process.set_threads(spec.engine.threads)
-    return find_launcher().launch(
-        spec, args.command_line, partial(_train, args, spec, start), trains=True
-    )
+    body = partial(_train, args, spec, start, prints)
+    return find_launcher().launch(spec, args.command_line, body, trains=True)
 
 
-def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: Any) -> int | None:
+def _train(
+    args: Namespace, spec: RunSpec, start: Callable[..., Any], prints: bool, exchange: Any
+) -> int | None:
     """Train in this process."""
     train = import_module("morphogen.train.train")
     engine = import_module("morphogen.train.loop")
+    console = nullcontext()  # in a process that shows nothing
     process.note_missing_kernels()
     if args.command == "train":
         _print_advice(spec)
-    with (
-        _open_console(args, spec, shown=exchange.first) as console,
-        StopSignals(quiet=console is None) as stop,
-    ):
+    if exchange.first:
+        quiet = args.quiet or not spec.telemetry.console
+        stream = sys.stderr if args.json or prints else sys.stdout
+        console = import_module("morphogen.log.console").Console(quiet=quiet, out=stream)
+    with console as screen, StopSignals(quiet=screen is None) as stop:
         hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
-        result = start(train, console=console, parts=engine.Parts(hooks=hooks), exchange=exchange)
+        result = start(train, console=screen, parts=engine.Parts(hooks=hooks), exchange=exchange)
     code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
     codes = exchange.facts(code)
-    if args.json and not args.seeds:
+    if args.json and not prints:
         _print_result(spec, result)
     process.print_notes(result.losses.lines())
     if result.stopped and result.run_dir is not None:
@@ -270,10 +228,9 @@ def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: 
     return next((code for code in codes if code is not None), None)
 
 
-def _open_console(args: Namespace, spec: RunSpec, *, shown: bool) -> Any:
-    """Return the console as a context; None for a process that shows nothing."""
-    if not shown:
-        return nullcontext()
-    stream = sys.stderr if args.json or args.seeds else sys.stdout
-    quiet = args.quiet or not spec.telemetry.console
-    return import_module("morphogen.log.console").Console(quiet=quiet, out=stream)
+def _print_result(spec: RunSpec, result: Any) -> None:
+    """Print the result of a run as a JSON document."""
+    policies = [arm.table_row(result.results[-1], seed=spec.seed) for arm in result.results]
+    status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
+    facts = {"run_dir": str(result.run_dir), "status": status, "rounds": len(result.history)}
+    process.print_json(tidy({**facts, "policies": policies}))

@@ -373,8 +373,6 @@ CLOSE = [
     (["train", "--set", "policy.network=lstn"], "lstm"),
     (["train", "heuristic", "--policy", "heuristik"], "heuristic"),
     (["data", "digitz"], "digits"),
-    (["compare", "smok", "rule:delta"], "smoke"),
-    (["compare", "rule:dleta", "smoke"], "delta"),
     (["evaluate", "run", "--split", "tset"], "test"),
 ]
 
@@ -552,7 +550,6 @@ def fresh(*words, cwd, then=""):
         (["completion", "--help"], 0),
         (["completion", "bash"], 0),
         (["config", "ppo.clip", "--preset", "smoke"], 0),
-        (["train", "--seeds", "2..1"], 2),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
         (["train", "--out", "/dev/null"], 2),

@@ -26,7 +26,9 @@ CALLS = {
             "report, out": lambda: mg.report("~/run", out="~/file"),
         },
     ),
-    "compare": lambda: mg.compare("~/run", "~/none"),  # only the second one is not found
+    **rows_of_extra(  # only the second one is not found
+        "compare", lambda: {"compare": lambda: mg.compare("~/run", "~/none")}
+    ),
     "resume": lambda: mg.resume("~/none"),
     "train": lambda: mg.train_ppo_vectorized(preset="smoke", out="~/file"),
     "load_checkpoint": lambda: mg.load_checkpoint("~/none"),
@@ -56,11 +58,11 @@ COMMANDS = (
         "resume {}",
         "evaluate {}",
         "evaluate {} --json {}",
-        "compare {} {}x",
         "watch {}",
     ),
     *["report {}"] * has_extra("pictures"),
-    *("bench --json {}", "compare smoke rule:rent --out {}"),
+    *("compare {} {}x", "compare smoke rule:rent --out {}") * has_extra("compare"),
+    "bench --json {}",
 )
 
 

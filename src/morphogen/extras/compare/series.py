@@ -1,14 +1,19 @@
-"""Series: runs of one configuration that differ in their training seeds, one after the other, and
+"""Flag `--seeds` of `train`: runs that differ in their training seeds, one after the other, and
 their table.
 """
 
+import sys
+from argparse import Namespace
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process
 from morphogen.cli.process import EXITS
+from morphogen.cli.train import choose_directory, open_directory, print_dry_run, run_training
 from morphogen.config import files
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RIVALS, RunSpec, resolve
@@ -17,7 +22,7 @@ from morphogen.errors import ConfigError, RankError
 from morphogen.log import run_directory
 from morphogen.vocab.text import format_value
 
-if TYPE_CHECKING:  # they load torch
+if TYPE_CHECKING:  # they load torch, or numpy
     from morphogen.log.writer import Losses
     from morphogen.ppo.exchange import Exchange
     from morphogen.train.loop import Parts
@@ -41,6 +46,54 @@ class SeriesResult(NamedTuple):
         for run, error in self.errors.items():
             error.args = (f"{run}: {error}",)
             raise error
+
+
+def add_flag(parser: Any) -> None:
+    """Add the flag `--seeds`."""
+    text = f"train a run for each seed, {SEEDS}, one after the other, in DIR/seed-N; print a table"
+    parser.add_argument("--seeds", metavar="SEEDS", help=f"{text} of them")
+
+
+def is_asked(args: Namespace) -> bool:
+    """Return whether the command line names seeds."""
+    return args.seeds is not None
+
+
+def run(args: Namespace, spec: RunSpec) -> int | None:
+    """Train a run per seed, print the table; an error of a run is raised at the end."""
+    out = choose_directory(args, spec)
+    if vars(args)["seed"] is not None:
+        raise ConfigError("--seed, --seeds: expected one of them, got both")
+    if spec.telemetry.dir is not None:
+        raise ConfigError(
+            "telemetry.dir: expected null with --seeds, whose runs cannot share a folder, "
+            f"got {format_value(spec.telemetry.dir)}"
+        )
+    seeds = parse_seeds(args.seeds)
+    check_runs(_list_runs(spec, seeds, out))
+    import_module("morphogen.train.sinks").check_sinks(spec)
+    if args.dry_run:
+        names = ", ".join(map(str, seeds))
+        print_dry_run(args, spec, {"run directory": str(out), "training seeds": names})
+        return None
+
+    def start(train: Any, *, exchange: Any, **hooks: Any) -> SeriesResult:
+        del train
+        with open_directory(args, spec, exchange) as folder:
+            runs = _list_runs(spec, seeds, folder)
+            result = train_seeds(runs, command=args.command_line, exchange=exchange, **hooks)
+        print_series(folder, runs, failed=result.errors, as_json=args.json)
+        if result.stopped:
+            process.print_notes([f"stopped: the same command with --out {folder} continues"])
+        else:
+            result.raise_error()
+        return result
+
+    return run_training(args, spec, start, prints=True)
+
+
+def _list_runs(spec: RunSpec, seeds: list[int], out: Path) -> dict[Path, RunSpec]:
+    return {out / f"seed-{seed}": replace(spec, seed=seed) for seed in seeds}
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -72,6 +125,13 @@ def check_runs(runs: Mapping[Path, RunSpec]) -> None:
             raise ConfigError(f"--out: expected no run of another configuration, got {path}")
 
 
+def find_status(run: Path) -> str | None:
+    """Return the status of a run; None if there is none."""
+    if not (run / run_directory.CONFIG).exists():
+        return None
+    return str(run_directory.open_directory(run)[2].get("status"))
+
+
 def train_run(
     run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
 ) -> "TrainResult | None":
@@ -89,13 +149,6 @@ def train_run(
     return train.resume(run, spec, console=console, parts=parts, exchange=exchange)
 
 
-def find_status(run: Path) -> str | None:
-    """Return the status of a run; None if there is none."""
-    if not (run / run_directory.CONFIG).exists():
-        return None
-    return str(run_directory.open_directory(run)[2].get("status"))
-
-
 def train_seeds(
     runs: Mapping[Path, RunSpec],
     *,
@@ -111,13 +164,13 @@ def train_seeds(
     for each other.
     """
     alone = import_module("morphogen.ppo.exchange").ALONE
-    empty = import_module("morphogen.log.writer").Losses()
     failed: dict[str, str] = {}
-    incomplete = False
+    incomplete = stopped = False
     errors = dict[Path, Exception]()
     for run, spec in runs.items():
-        if any(exchange.facts(bool(parts.hooks.should_stop()))):
-            return SeriesResult(type(empty)(failed, incomplete), errors, stopped=True)
+        stopped = any(exchange.facts(bool(parts.hooks.should_stop())))
+        if stopped:
+            break
         try:
             result = train_run(
                 run, spec, command=command, console=console, parts=parts, exchange=exchange
@@ -129,12 +182,14 @@ def train_seeds(
             errors[run] = error
             process.print_notes([f"{run}: {type(error).__name__}: {error}"])
             continue
-        losses = empty if result is None else result.losses
-        failed |= {f"{name} of {run.name}": why for name, why in losses.failed.items()}
-        incomplete |= losses.incomplete
-        if result is not None and result.stopped:
-            return SeriesResult(type(empty)(failed, incomplete), errors, stopped=True)
-    return SeriesResult(type(empty)(failed, incomplete), errors)
+        if result is not None:
+            failed |= {f"{name} of {run.name}": why for name, why in result.losses.failed.items()}
+            incomplete |= result.losses.incomplete
+            stopped = result.stopped
+            if stopped:
+                break
+    losses = import_module("morphogen.log.writer").Losses(failed, incomplete)
+    return SeriesResult(losses, errors, stopped)
 
 
 def seed_rows(runs: Mapping[Path, RunSpec], failed: Collection[Path]) -> list[Row]:
@@ -151,42 +206,16 @@ def seed_rows(runs: Mapping[Path, RunSpec], failed: Collection[Path]) -> list[Ro
 def _means(run: Path, spec: RunSpec) -> Row:
     """Return the means of the final evaluation of a run, by the headings of a table."""
     result = run / run_directory.RESULT
-    value = TASKS[spec.task].value_name
     policies = files.parse_json(files.read_bytes(result))["policies"] if result.is_file() else {}
-    means = {
-        name: {number: sum(values) / len(values) for number, values in numbers.items()}
-        for name, numbers in policies.items()
-    }
-    own = means.get(spec.policy_name, {})
-    rivals = {
-        f"minus {name}": means.get(name, {}).get("network_value")
-        for name in RIVALS
-        if name != spec.policy_name
-    }
-    return {
-        value: own.get("network_value"),
-        **{
-            name: None if mean is None else own["network_value"] - mean
-            for name, mean in rivals.items()
-        },
-        "accuracy %": own.get("committed_accuracy"),
-        "parameters": own.get("params"),
-    }
-
-
-def over_seeds(rows: list[Row]) -> dict[str, Row]:
-    """Return the mean of every column over the seeds that have a result, with Student's interval;
-    none for one seed.
-    """
-    seed_interval = import_module("morphogen.evaluation.bootstrap").seed_interval
-    columns = {
-        name: [row[name] for row in rows if row[name] is not None] for name in list(rows[0])[2:]
-    }
-    return {
-        name: seed_interval([[value] for value in values])._asdict()
-        for name, values in columns.items()
-        if values[1:]
-    }
+    own = policies.get(spec.policy_name)
+    value = None if own is None else fmean(own["network_value"])
+    row: Row = {TASKS[spec.task].value_name: value}
+    for name in (name for name in RIVALS if name != spec.policy_name):
+        known = value is not None and name in policies
+        row[f"minus {name}"] = value - fmean(policies[name]["network_value"]) if known else None
+    row["accuracy %"] = None if own is None else fmean(own["committed_accuracy"])
+    row["parameters"] = None if own is None else fmean(own["params"])
+    return row
 
 
 def print_series(
@@ -196,15 +225,24 @@ def print_series(
     failed: Collection[Path] = (),
     as_json: bool = False,
 ) -> None:
-    """Print the closing table of a series, or the same as JSON."""
+    """Print the closing table of a series, or the same as JSON.
+
+    Below the rows of the runs stands the mean of every column over the seeds with a result, with
+    Student's interval; none for one seed.
+    """
+    bootstrap = import_module("morphogen.evaluation.bootstrap")
     rows = seed_rows(runs, failed)
-    means = over_seeds(rows)
+    means: dict[str, Row] = {}
+    for name in [*rows[0]][2:]:
+        values = [[row[name]] for row in rows if row[name] is not None]
+        if len(values) > 1:
+            means[name] = bootstrap.seed_interval(values)._asdict()
     if as_json:
         process.print_json({"run_dir": str(folder), "seeds": rows, "over seeds": means})
         return
-    format_estimate = import_module("morphogen.evaluation.bootstrap").format_estimate
     process.print_tables(
         [(f"{len(rows)} training seeds: means over the held-out instances of each", rows)]
     )
-    lines = [f"{name} over the seeds: {format_estimate(mean)}" for name, mean in means.items()]
-    print(*lines, f"files: {folder}", sep="\n")
+    for name, mean in means.items():
+        sys.stdout.write(f"{name} over the seeds: {bootstrap.format_estimate(mean)}\n")
+    sys.stdout.write(f"files: {folder}\n")

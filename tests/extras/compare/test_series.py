@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from support.small_runs import tiny
 
-from morphogen.cli import main, series
+from morphogen.cli import main
 from morphogen.config.spec import resolve
 from morphogen.errors import ConfigError, RankError, TrainingDiverged
+from morphogen.extras.compare import series
 from morphogen.log import run_directory
 from morphogen.log.writer import Losses
 from morphogen.ppo.exchange import ALONE, Exchange

@@ -10,8 +10,9 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.cli import main, series
-from morphogen.cli.compare import NO_VERDICT, compare_pair
+from morphogen.cli import main
+from morphogen.extras.compare import series
+from morphogen.extras.compare.comparison import NO_VERDICT, compare_pair
 from morphogen.log import run_directory
 from morphogen.log.run_log import read_rounds
 from morphogen.ppo.exchange import ALONE
@@ -172,6 +173,8 @@ def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
 
 
 REFUSED = {
+    "smok rule:delta": "(did you mean smoke?)",
+    "rule:dleta smoke": "(did you mean delta?)",
     "smoke": "compare: expected two or more sides, got 1",
     "smoke smoke --out {new}": 'compare: expected every name once, got "smoke" twice',
     "smoke rule:nothing --out {new}": "side: expected one of sparse, delta",

@@ -19,7 +19,6 @@ from morphogen import steps as steps
 from morphogen import testing as testing
 from morphogen import train as train
 from morphogen import vocab as vocab
-from morphogen.cli.inspect import tables as tables
 from morphogen.config.config_files import dump_config as dump_config
 from morphogen.config.config_files import parse_config as parse_config
 from morphogen.config.execution_spec import CheckpointSpec as CheckpointSpec
@@ -136,6 +135,7 @@ from morphogen.state.measure import TickReport as TickReport
 from morphogen.state.measure import TrainMetrics as TrainMetrics
 from morphogen.state.measure import Validation as Validation
 from morphogen.train.checkpoint import load_checkpoint as load_checkpoint
+from morphogen.train.inspect_run import tables as tables
 from morphogen.train.loop import Hooks as Hooks
 from morphogen.train.loop import Parts as Parts
 from morphogen.train.loop import Scheduler as Scheduler

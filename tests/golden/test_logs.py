@@ -16,8 +16,8 @@ import pytest
 from support.extras import has_extra
 
 import morphogen as mg
-from morphogen.cli.inspect import inspect_path
 from morphogen.log.jsonl import RETIRED, event_kinds
+from morphogen.train.inspect_run import inspect_path
 
 LOGS = Path(__file__).parent / "data/logs"
 NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())

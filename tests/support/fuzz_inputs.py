@@ -21,7 +21,6 @@ from support.extras import rows_of_extra
 from support.made_up_checkpoints import made_up
 
 from morphogen.cli import main, setting_flags, train
-from morphogen.cli.inspect import inspect_path, overview
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
@@ -34,6 +33,7 @@ from morphogen.log.views import build_views
 from morphogen.state.tensor_trees import load_tree, save_tree
 from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint import load_checkpoint
+from morphogen.train.inspect_run import inspect_path, overview
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())

@@ -10,13 +10,13 @@ import pytest
 from support import generated_logs
 
 from morphogen.cli import main
-from morphogen.cli.inspect import inspect_path
 from morphogen.config import files
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError, DataError
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log.run_log import read_run
+from morphogen.train.inspect_run import inspect_path
 
 
 def test_a_whole_file_is_read_up_to_its_bound(tmp_path):

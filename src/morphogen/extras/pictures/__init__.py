@@ -2,8 +2,8 @@
 
 For readers who ask "what happened in a run?" and want to see it.  Entry points:
 
-    page     the command, and `report` (`mg.report`): the page `index.html`, every picture as PNG
-             and its numbers as CSV
+    command  the command
+    page     `mg.report`: the page `index.html`, every picture as PNG and its numbers as CSV
     plots    the five pictures: value on held-out instances, learning curves, lives of the seeds,
              their contributions, throughput
 
@@ -23,5 +23,5 @@ from morphogen.cli.command_table import Command
 
 COMMAND = Command(
     "draw runs: one HTML page with every picture, and their numbers as CSV",
-    "morphogen.extras.pictures.page",
+    "morphogen.extras.pictures.command",
 )

@@ -1,5 +1,5 @@
-"""Command `report`: pictures of runs, their numbers, and one HTML page with all of them, without
-scripts or links to other places.
+"""Report of runs: pictures, their numbers, and one HTML page with all of them, without scripts or
+links to other places.
 """
 
 import base64
@@ -9,7 +9,6 @@ import importlib.util
 import io
 import os
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -17,51 +16,18 @@ from pathlib import Path
 from string import Template, ascii_uppercase
 from typing import Any
 
-from morphogen.cli import arguments, process
-from morphogen.cli.inspect import overview
 from morphogen.config import files
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 from morphogen.log.run_log import RunLog, read_run
 from morphogen.log.tables import Row
+from morphogen.train.inspect_run import overview
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 
 PAGE = "index.html"
 MAX_RUNS = 7  # one per colour
 BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
-PARSER = {
-    "description": "Write a page with learning curves, lives of the seeds, their contributions "
-    "and the throughput of a run, or of several side by side; every picture as PNG and its "
-    "numbers as CSV beside it. Works on a run that is not over. Needs the extra "
-    "morphogen[report].",
-}
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the flags of `report`."""
-    parser.add_argument(
-        "runs", metavar="RUN_DIR", nargs="+", type=arguments.parse_path, help="run directories"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=arguments.parse_path,
-        help="output folder (default: report/ in the first of them)",
-    )
-    arguments.add_json(parser)
-
-
-def run(args: Namespace) -> None:
-    """Write the report and print its path; as JSON the paths of all files."""
-    page = report(*args.runs, out=args.out)
-    if args.json:
-        pictures, numbers = (
-            sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv")
-        )
-        process.print_json({"page": str(page), "pictures": pictures, "numbers": numbers})
-    else:
-        print(escape_text(str(page)))
 
 
 def report(*dirs: Path | str, out: Path | str | None = None) -> Path:

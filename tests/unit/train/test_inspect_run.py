@@ -11,11 +11,11 @@ from support.made_up_checkpoints import made_up
 
 import morphogen as mg
 from morphogen.cli import main
-from morphogen.cli.inspect import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.log.run_log import read_run
 from morphogen.log.views import VIEWS
+from morphogen.train.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Contents of a run directory or a checkpoint, as facts and tables; no torch, nothing is written."""
+"""Contents of a run directory or of a checkpoint: facts and tables.  No torch; writes nothing."""
 
 import os
 from pathlib import Path

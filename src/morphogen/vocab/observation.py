@@ -6,14 +6,12 @@ policy's input.
 """
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from morphogen.vocab.action import Op, Outcome
-from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
+from morphogen.vocab.action import Outcome
+from morphogen.vocab.stage import Stage
 
 SCHEMA_VERSION = 2
-HISTORY = 5
 FEATURE_LIMIT = 1e3  # features of a sound env stay far below; a larger value is a fault, like NaN
 
 
@@ -30,128 +28,113 @@ class Feature:
     normalised: bool = False
 
 
-def _features(
-    block: str,
-    names: Iterable[str],
-    unit: str,
-    *,
-    flag: str | None = None,
-    normalised: bool = False,
-):
-    return tuple(Feature(name, block, unit, flag, normalised) for name in names)
+def _read_table(block: str, text: str) -> tuple[Feature, ...]:
+    """Read lines `unit | names | flag`; a name in brackets is normalised."""
+    features: list[Feature] = []
+    for line in text.strip().splitlines():
+        unit, names, flag = (cell.strip() for cell in line.split("|"))
+        features += [
+            Feature(name.strip("[]"), block, unit, flag or None, name.startswith("["))
+            for name in names.split()
+        ]
+    return tuple(features)
 
 
-def _member_names(name: str, values: Iterable) -> tuple[str, ...]:
-    return tuple(
-        f"{name}.{value.name.lower() if hasattr(value, 'name') else value}" for value in values
-    )
-
-
-def _history_features(name: str, unit: str) -> tuple[Feature, ...]:
-    flags = _member_names("history_valid", range(HISTORY))
-    return tuple(
-        Feature(f"{name}.{i}", "host", unit, flag, normalised=True)
-        for i, flag in zip(range(HISTORY), flags, strict=True)
-    )
-
-
-ACTING_OPS = (Op.GERMINATE, Op.SET_ALPHA_TARGET, Op.PRUNE, Op.FOSSILIZE, Op.ADVANCE)
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
 # ENDED is never the last outcome of a state, because an env that has ended keeps its state.
 OUTCOMES = tuple(outcome for outcome in Outcome if outcome is not Outcome.ENDED)
-NEWEST_HISTORY_FLAG = f"history_valid.{HISTORY - 1}"
-
-ENV: tuple[Feature, ...] = (
-    *_features("host", ["progress"], "t / T"),
-    *_history_features("loss_history", "slog nats / 7"),
-    *_history_features("acc_history", "share"),
-    *_features("host", _member_names("history_valid", range(HISTORY)), "flag"),
-    *_features("host", ["best_acc"], "share", normalised=True),
-    *_features("host", ["train_loss"], "slog nats / 7", flag="train_valid", normalised=True),
-    *_features("host", ["train_acc"], "share", flag="train_valid", normalised=True),
-    *_features("host", ["train_valid"], "flag"),
-    *_features("host", ["plateau"], "epochs / 10"),
-    *_features("host", ["stabilized"], "flag"),
-    *_features("host", ["rollbacks"], "count / 5"),
-    *_features("host", ["committed_acc"], "share", flag=NEWEST_HISTORY_FLAG, normalised=True),
-    *_features("host", ["clean_improvement"], "points / 10", flag="clean_valid", normalised=True),
-    *_features("host", ["clean_valid"], "flag"),
-    *_features(
-        "host", ["growth", "fossil_growth"], "ln(1 + parameters / host parameters)", normalised=True
-    ),
-    *_features("host", ["seeds", "seeds_left"], "count / S"),
-    *_features("host", ["limited"], "flag"),
-    *_features(
-        "host",
-        _member_names(
-            "stage_share", ("developing", "blending", "holding", "fossilized", "cooling")
-        ),
-        "share",
-    ),
-    *_features("host", _member_names("legal", ACTING_OPS), "flag"),
-    *_features("feedback", _member_names("last_op", Op), "one-hot"),
-    *_features("feedback", _member_names("last_outcome", OUTCOMES), "one-hot"),
-    *_features("feedback", ["rolled_back"], "flag"),
-)
-INSTANCE: tuple[Feature, ...] = (
-    *_features("instance", ["width"], "share", normalised=True),
-    *_features("instance", ["data_share"], "ln share", normalised=True),
-    *_features("instance", ["label_noise", "classes"], "share", normalised=True),
-    *_features("instance", ["reach"], "pixels", normalised=True),
-    *_features("instance", ["param_price"], "ln(price / 0.1)", normalised=True),
-    *_features("instance", ["baseline_loss"], "slog nats / 7", normalised=True),
-    *_features("instance", ["samples"], "log10 / 6", normalised=True),
-)
+NEWEST_HISTORY_FLAG = "history_valid.4"
+_HOST = """
+t / T                                | progress                           |
+slog nats / 7                        | [loss_history.0]                   | history_valid.0
+slog nats / 7                        | [loss_history.1]                   | history_valid.1
+slog nats / 7                        | [loss_history.2]                   | history_valid.2
+slog nats / 7                        | [loss_history.3]                   | history_valid.3
+slog nats / 7                        | [loss_history.4]                   | history_valid.4
+share                                | [acc_history.0]                    | history_valid.0
+share                                | [acc_history.1]                    | history_valid.1
+share                                | [acc_history.2]                    | history_valid.2
+share                                | [acc_history.3]                    | history_valid.3
+share                                | [acc_history.4]                    | history_valid.4
+flag                                 | history_valid.0 history_valid.1 history_valid.2           |
+flag                                 | history_valid.3 history_valid.4                           |
+share                                | [best_acc]                         |
+slog nats / 7                        | [train_loss]                       | train_valid
+share                                | [train_acc]                        | train_valid
+flag                                 | train_valid                        |
+epochs / 10                          | plateau                            |
+flag                                 | stabilized                         |
+count / 5                            | rollbacks                          |
+share                                | [committed_acc]                    | history_valid.4
+points / 10                          | [clean_improvement]                | clean_valid
+flag                                 | clean_valid                        |
+ln(1 + parameters / host parameters) | [growth] [fossil_growth]           |
+count / S                            | seeds seeds_left                   |
+flag                                 | limited                            |
+share                                | stage_share.developing stage_share.blending               |
+share                                | stage_share.holding stage_share.fossilized                |
+share                                | stage_share.cooling                |
+flag                                 | legal.germinate legal.set_alpha_target legal.prune        |
+flag                                 | legal.fossilize legal.advance      |
+"""
+_FEEDBACK = """
+one-hot                              | last_op.wait last_op.germinate last_op.set_alpha_target   |
+one-hot                              | last_op.prune last_op.fossilize last_op.advance           |
+one-hot                              | last_outcome.executed last_outcome.declined               |
+one-hot                              | last_outcome.vetoed last_outcome.invalid                  |
+flag                                 | rolled_back                        |
+"""
+_INSTANCE = """
+share                                | [width]                            |
+ln share                             | [data_share]                       |
+share                                | [label_noise] [classes]            |
+pixels                               | [reach]                            |
+ln(price / 0.1)                      | [param_price]                      |
+slog nats / 7                        | [baseline_loss]                    |
+log10 / 6                            | [samples]                          |
+"""
+_SLOT = """
+one-hot                              | stage.dormant stage.germinated stage.training             |
+one-hot                              | stage.blending stage.holding stage.fossilized             |
+one-hot                              | stage.pruned stage.embargoed stage.resetting              |
+flag                                 | enabled                            |
+alpha                                | alpha alpha_target                 |
+one-hot                              | alpha_mode.hold alpha_mode.up alpha_mode.down             |
+ticks / 8                            | ramp_left                          |
+one-hot                              | algorithm.add algorithm.multiply algorithm.gate           |
+epochs / 8                           | tempo                              |
+points / 10                          | [contribution]                     | contribution_valid
+flag                                 | contribution_valid                 |
+epochs / 10                          | since_measured                     | contribution_valid
+points per epoch / 10                | [velocity]                         | velocity_valid
+flag                                 | velocity_valid                     |
+points / 10                          | [interaction]                      | interaction_valid
+flag                                 | interaction_valid                  |
+0..1                                 | gradient_health                    | gradient_valid
+flag                                 | gradient_valid                     |
+flag                                 | exploding                          |
+ln(1 + ratio)                        | [gradient_ratio]                   | gradient_ratio_valid
+flag                                 | gradient_ratio_valid               |
+points / 10                          | [stage_improvement] [age_improvement] | has_seed
+epochs / 20                          | epochs_in_stage                    |
+epochs / T                           | age                                |
+ln(1 + parameters / host parameters) | [params]                           |
+points / 10                          | [cost]                             |
+flag                                 | legal.germinate legal.set_alpha_target legal.prune        |
+flag                                 | legal.fossilize legal.advance      |
+share                                | position                           |
+log2 / 10                            | channels                           |
+flag                                 | has_seed                           |
+"""
+ENV = _read_table("host", _HOST) + _read_table("feedback", _FEEDBACK)
+INSTANCE = _read_table("instance", _INSTANCE)
+SLOT = _read_table("slot", _SLOT)
 # Features of the instance, and the parameters by which each is known.
 INSTANCE_SOURCES: dict[str, tuple[str, ...]] = {
     **{feature.name: (feature.name,) for feature in INSTANCE},
     "baseline_loss": ("classes",),
     "samples": ("data_share", "classes"),
 }
-SLOT: tuple[Feature, ...] = (
-    *_features("slot", _member_names("stage", STAGES), "one-hot"),
-    *_features("slot", ["enabled"], "flag"),
-    *_features("slot", ["alpha", "alpha_target"], "alpha"),
-    *_features("slot", _member_names("alpha_mode", AlphaMode), "one-hot"),
-    *_features("slot", ["ramp_left"], "ticks / 8"),
-    *_features(
-        "slot",
-        _member_names("algorithm", (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)),
-        "one-hot",
-    ),
-    *_features("slot", ["tempo"], "epochs / 8"),
-    *_features("slot", ["contribution"], "points / 10", flag="contribution_valid", normalised=True),
-    *_features("slot", ["contribution_valid"], "flag"),
-    *_features("slot", ["since_measured"], "epochs / 10", flag="contribution_valid"),
-    *_features(
-        "slot", ["velocity"], "points per epoch / 10", flag="velocity_valid", normalised=True
-    ),
-    *_features("slot", ["velocity_valid"], "flag"),
-    *_features("slot", ["interaction"], "points / 10", flag="interaction_valid", normalised=True),
-    *_features("slot", ["interaction_valid"], "flag"),
-    *_features("slot", ["gradient_health"], "0..1", flag="gradient_valid"),
-    *_features("slot", ["gradient_valid"], "flag"),
-    *_features("slot", ["exploding"], "flag"),
-    *_features(
-        "slot", ["gradient_ratio"], "ln(1 + ratio)", flag="gradient_ratio_valid", normalised=True
-    ),
-    *_features("slot", ["gradient_ratio_valid"], "flag"),
-    *_features(
-        "slot",
-        ["stage_improvement", "age_improvement"],
-        "points / 10",
-        flag="has_seed",
-        normalised=True,
-    ),
-    *_features("slot", ["epochs_in_stage"], "epochs / 20"),
-    *_features("slot", ["age"], "epochs / T"),
-    *_features("slot", ["params"], "ln(1 + parameters / host parameters)", normalised=True),
-    *_features("slot", ["cost"], "points / 10", normalised=True),
-    *_features("slot", _member_names("legal", ACTING_OPS), "flag"),
-    *_features("slot", ["position"], "share"),
-    *_features("slot", ["channels"], "log2 / 10"),
-    *_features("slot", ["has_seed"], "flag"),
-)
 FEATURES: dict[str, tuple[Feature, ...]] = {
     "env": ENV,
     "instance": INSTANCE,

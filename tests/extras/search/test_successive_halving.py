@@ -9,8 +9,9 @@ import pytest
 from support.small_runs import tiny
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.env.action_control import load_schedule
+from morphogen.config.spec import build_limits
 from morphogen.errors import ConfigError
+from morphogen.extras.schedules.schedule_control import load_policy
 from morphogen.extras.search.candidates import GrowthStep, build_schedule
 from morphogen.extras.search.successive_halving import (
     choose_portfolio,
@@ -114,7 +115,7 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     best = tmp_path / "new" / "best.json"
     portfolio = tmp_path / "new" / "best.portfolio.json"
     found.write([best, portfolio])
-    assert load_schedule(f"schedule:{best}", SPEC) == build_schedule(WINNER, SPEC)
+    assert load_policy(str(best), SPEC, build_limits(SPEC)).schedule == build_schedule(WINNER, SPEC)
     assert read_portfolio(portfolio, SPEC) == tuple(
         build_schedule(candidate, SPEC) for candidate in found.portfolio
     )

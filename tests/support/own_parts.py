@@ -96,8 +96,10 @@ class HostTwin(mg.Host):
     def params(self, width=1.0, classes=None):
         return self.twin.params(width, classes)
 
-    def configured(self, *, width, norm):
-        return HostTwin(self.twin.configured(width=width, norm=norm), self.blueprints)
+    def configured(self, *, width, norm, vocabulary=None):
+        return HostTwin(
+            self.twin.configured(width=width, norm=norm, vocabulary=vocabulary), self.blueprints
+        )
 
     def layout(self): ...
     def masks(self, instance, like): ...

@@ -8,6 +8,7 @@ from pydantic import Field
 from morphogen.config.fields import (
     DEVICE,
     OUTPUT,
+    Checks,
     Count,
     Flag,
     Names,
@@ -16,7 +17,6 @@ from morphogen.config.fields import (
     Spec,
     spec,
 )
-from morphogen.vocab.text import format_value
 
 COMPILE_OFF = "off"
 COMPILE_AUTO = "auto"
@@ -59,7 +59,7 @@ class EngineSpec(Spec):
         Traceback (most recent call last):
             ...
         morphogen.errors.ConfigError: engine.devices: expected auto, cpu, cuda or
-            cuda:0 .. cuda:99, got "gpu"
+            cuda:0 .. cuda:99, got ["gpu"]
     """
 
     PATH: ClassVar[str] = "engine"
@@ -110,21 +110,21 @@ class EngineSpec(Spec):
     tf32: Annotated[bool, Flag("--tf32", "", DEVICE)] = False
     """let a GPU round factors of products to 10 bits (TF32)"""
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """Every device has a valid name, and its rank; its existence is checked when it is
         opened.
         """
-        wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
-        faults = [
-            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}"
-            for n in wrong
-        ]
         count = len(self.devices)
-        if count > 1 and self.ranks not in (None, count):
-            faults.append(
-                f"engine.ranks: expected {count}, one on each of engine.devices, got {self.ranks}"
-            )
-        return faults
+        return {
+            "devices": (
+                all(map(_DEVICE_NAME.fullmatch, self.devices)),
+                "auto, cpu, cuda or cuda:0 .. cuda:99",
+            ),
+            "ranks": (
+                count == 1 or self.ranks in (None, count),
+                f"{count}, one on each of engine.devices",
+            ),
+        }
 
 
 @spec

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, TypeVar
 
-from morphogen.config.fields import Spec
+from morphogen.config.fields import Checks, Spec
 from morphogen.config.host import Host
 from morphogen.config.registry import Registry
 
@@ -17,17 +17,17 @@ class ExtraSpec(Spec):
     # module:class of the instance process of a run with this group; "" = none
     PROCESS: ClassVar[str] = ""
 
-    def host_faults(
+    def host_checks(
         self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
-    ) -> list[str]:
-        """Describe settings that do not fit the run, a line each.
+    ) -> Checks:
+        """Return what settings of the group allow in a run, as `cross_checks` does.
 
         Args:
             host: of the run.
             classes: range of the number of classes of an env.
             observed: names of the instance parameters that the policy observes.
         """
-        return []
+        return {}
 
     def summary(self) -> str:
         """Describe the group in a line, for the list that a run prints at its start."""

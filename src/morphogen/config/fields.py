@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -32,6 +33,7 @@ from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_choice, format_value, suggest
 
 Settings = dict[str, Any]
+Checks = dict[str, tuple[bool, str]]  # by the path of a field: it fits, and the allowed values
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 TASK = "task"
@@ -208,12 +210,12 @@ class Spec:
         """Return the settings with derived ones added."""
         return settings
 
-    def cross_checks(self) -> list[str]:
-        """Return faults between fields, once each field is valid by itself."""
-        return []
+    def cross_checks(self) -> Checks:
+        """Return what fields allow because of other fields, once each is valid by itself."""
+        return {}
 
     def __post_init__(self) -> None:
-        raise_all(self.cross_checks())
+        raise_all(list_misfits(self, self.PATH, self.cross_checks()))
 
     def __getstate__(self) -> Settings:
         return vars(self)
@@ -272,6 +274,16 @@ def explicit_settings(settings: Settings) -> Settings:
         name: to_settings(value, explicit=True) if is_group(value) else value
         for name, value in settings.items()
     }
+
+
+def list_misfits(owner: Any, path: str, checks: Checks) -> list[str]:
+    """Return a line for each field of an owner that does not fit."""
+    above = f"{path}." if path else ""
+    return [
+        f"{above}{name}: expected {allowed}, got {format_value(attrgetter(name)(owner))}"
+        for name, (fits, allowed) in checks.items()
+        if not fits
+    ]
 
 
 def list_faults(error: ValidationError, owner: type, settings: Any, path: str = "") -> list[str]:
@@ -386,10 +398,10 @@ def join_path(path: str, name: str) -> str:
     return f"{path}.{segment}" if path else segment
 
 
-def raise_all(faults: list[str]) -> None:
+def raise_all(faults: Iterable[str]) -> None:
     """Raise one ConfigError with a line per fault, if there is any."""
-    if faults:
-        raise ConfigError("\n".join(faults))
+    if text := "\n".join(faults):
+        raise ConfigError(text)
 
 
 def check_flag(flag: str, value: Any, rule: OneOf) -> None:

@@ -15,6 +15,7 @@ from morphogen.config.fields import (
     SIZE,
     TASK,
     UNSET,
+    Checks,
     Count,
     FilePath,
     Flag,
@@ -180,14 +181,10 @@ class LifecycleSpec(Spec):
     exploding: float = 10.0
     """gradient norm above which a tensor counts as exploding"""
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """The two gradient limits are in order."""
-        if self.vanishing < self.exploding:
-            return []
-        return [
-            f"lifecycle.exploding: expected > lifecycle.vanishing ({self.vanishing}), got "
-            f"{self.exploding}"
-        ]
+        limit = f"> lifecycle.vanishing ({self.vanishing})"
+        return {"exploding": (self.vanishing < self.exploding, limit)}
 
 
 @spec
@@ -231,10 +228,10 @@ class GovernorSpec(Spec):
     max_rollbacks: Annotated[Count | None, Null("no limit")] = None
     """rollbacks of an env in one episode, after which it is left alone"""
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """Bands and counts fit each other."""
         band = self.chance_band
-        checks = {
+        return {
             "good_below": (
                 self.good_below < 1 - band,
                 f"< 1 - governor.chance_band ({1 - band:g})",
@@ -248,11 +245,6 @@ class GovernorSpec(Spec):
                 f">= governor.min_samples ({self.min_samples})",
             ),
         }
-        return [
-            f"governor.{name}: expected {text}, got {getattr(self, name)}"
-            for name, (valid, text) in checks.items()
-            if not valid
-        ]
 
 
 @spec

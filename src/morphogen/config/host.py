@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from morphogen.config.fields import Checks, list_misfits, raise_all
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
 from morphogen.vocab.plain import make_plain
-from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
+from morphogen.vocab.slot import SlotSpec, format_slot
+from morphogen.vocab.text import format_value
 
 # copies of the features of slots that are stored, measured (`tests/unit/env/test_pieces.py`)
 _STORED = 2.25
@@ -113,27 +115,21 @@ class Host:
         """
         return blueprint
 
-    def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host under the settings `host.width` (None: as it is) and `host.norm`.
+    def configured(self, *, width: int | None, norm: str, vocabulary: int | None = None) -> Self:
+        """Return the host under the settings `host.width`, `host.norm` and `host.vocabulary`; None:
+        as it is.
 
         Raises: ConfigError for a setting that the host does not have.
         """
-        name = type(self).__name__
-        if width != self.width and width is not None:
-            raise ConfigError(
-                f"host.width: expected {self.width or 'null'} with the host {name}, got {width}"
-            )
-        if norm != "group":
-            raise ConfigError(f"host.norm: expected group with the host {name}, got {norm}")
-        return self
-
-    def with_vocabulary(self, vocabulary: int) -> Self:
-        """Return the host under the setting `host.vocabulary`.  Raises: ConfigError if it has
-        none.
-        """
-        raise ConfigError(
-            f"host.vocabulary: expected null with the host {type(self).__name__}, got {vocabulary}"
+        own = {"width": self.width, "norm": "group", "vocabulary": None}
+        given = {"width": width, "norm": norm, "vocabulary": vocabulary}
+        raise_all(
+            f"host.{name}: expected {own[name] or 'null'} with the host {type(self).__name__}, got "
+            f"{value}"
+            for name, value in given.items()
+            if value not in (None, own[name])
         )
+        return self
 
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
         """Return the named slots in slot order (ascending row, col), whatever the input order.
@@ -141,15 +137,20 @@ class Host:
         Raises: ConfigError for names that are unknown or occur twice, and for no names.
         """
         known = {slot.name: slot for slot in self.all_slots}
-        for name in names:
-            parse_slot(name)
-            if name not in known:
-                raise ConfigError(f"slots names {name!r}; this host has {', '.join(known)}")
-        if not names or len(set(names)) != len(names):
+        if not names or len(set(names)) != len(names) or not known.keys() >= set(names):
             raise ConfigError(
-                f"slots: expected at least one slot, each named once, got {list(names)}"
+                f"slots: expected distinct names out of {', '.join(known)}, got "
+                f"{format_value(names)}"
             )
         return tuple(sorted((known[name] for name in names), key=lambda slot: slot.place))
+
+    def set_numbers(self, checks: Checks, **derived: Any) -> None:
+        """Check the fields of a host, and set the attributes that follow from them; for its
+        `__post_init__`.
+        """
+        raise_all(list_misfits(self, "host", checks))
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -178,10 +179,11 @@ class CnnSpec(Host):
     norm: str = "group"  # or "batch"
 
     computed_by = "morphogen.hosts.cnn:CnnNetworks"
+    blueprints = tuple(blueprint.label for blueprint in CNN_BLUEPRINTS)
 
     def __post_init__(self) -> None:
         make_plain(self)
-        checks = {
+        checks: Checks = {
             "base": (self.base >= 1, ">= 1"),
             "blocks": (self.blocks >= 2, ">= 2"),
             "kernel": (self.kernel >= 1 and self.kernel % 2 == 1, "odd, >= 1"),
@@ -191,18 +193,13 @@ class CnnSpec(Host):
             "classes": (self.classes >= 2, ">= 2"),
             "norm": (self.norm in ("group", "batch"), "group or batch"),
         }
-        for name, (ok, allowed) in checks.items():
-            if not ok:
-                raise ConfigError(f"host.{name}: expected {allowed}, got {getattr(self, name)!r}")
-        derived = {
-            "input_shape": (self.channels_in, self.size, self.size),
-            "all_slots": self._slots(),
-            "blueprints": tuple(blueprint.label for blueprint in CNN_BLUEPRINTS),
-            "reach": self.kernel // 2,
-            "width": self.base,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        self.set_numbers(
+            checks,
+            input_shape=(self.channels_in, self.size, self.size),
+            reach=self.kernel // 2,
+            width=self.base,
+        )
+        object.__setattr__(self, "all_slots", self._slots())
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -211,20 +208,22 @@ class CnnSpec(Host):
 
     def _slots(self) -> tuple[SlotSpec, ...]:
         slots: list[SlotSpec] = []
-        size = self.size
         for i, channels in enumerate(self.channels):
-            pooled = i < self.pools
-            slots.append(SlotSpec(format_slot(0, i), channels, (size, size), len(slots), pooled))
-            if pooled:
-                size //= 2
-                slots.append(SlotSpec(format_slot(1, i), channels, (size, size), len(slots)))
+            for row in range(1 + (i < self.pools)):
+                size = self._size(i) >> row
+                pooled = not row and i < self.pools
+                name = format_slot(row, i)
+                slots.append(SlotSpec(name, channels, (size, size), len(slots), pooled))
         return tuple(slots)
 
-    def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host with `width` base channels (None: as they are) and a kind of
-        normalisation.
-        """
-        return replace(self, base=self.base if width is None else width, norm=norm)
+    def _size(self, block: int) -> int:
+        """Height and width in a block, before it halves them."""
+        return self.size >> min(block, self.pools)
+
+    def configured(self, *, width: int | None, norm: str, vocabulary: int | None = None) -> Self:
+        """Return the host with `width` base channels and a kind of normalisation."""
+        super().configured(width=None, norm="group", vocabulary=vocabulary)
+        return replace(self, base=width or self.base, norm=norm)
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Parameters in use at a width share and a number of classes."""
@@ -240,14 +239,12 @@ class CnnSpec(Host):
 
     def macs(self) -> int:
         """Multiply-accumulates of one sample at full width."""
-        total = 0
-        size = self.size
-        before = self.channels_in
-        for i, channels in enumerate(self.channels):
-            total += self.kernel**2 * before * channels * size**2
-            size //= 2 if i < self.pools else 1
-            before = channels
-        return total + before * self.classes
+        channels = self.channels
+        before = (self.channels_in, *channels[:-1])
+        return channels[-1] * self.classes + sum(
+            self.kernel**2 * before[i] * channels[i] * self._size(i) ** 2
+            for i in range(self.blocks)
+        )
 
 
 def channels_in_use(width: float, channels: int) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from morphogen.config.fields import (
     UNSET,
+    Checks,
     Names,
     Natural,
     NonNegative,
@@ -57,23 +58,17 @@ class InstanceSpec(Spec):
     param_price: Span[NonNegative] = UNSET
     """price of the full parameter budget in reward, log-uniform"""
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is
         log-uniform).
         """
-        width = self.width
-        price = self.param_price
-        faults: list[str] = []
-        if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
-            faults.append(
-                f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got "
-                f"{list(width)}"
-            )
-        if price and price[0] == 0 < price[1]:
-            faults.append(
-                f"instance.param_price: expected low > 0 where low < high, got {list(price)}"
-            )
-        return faults
+        low, high = self.width or (1.0, 1.0)
+        free, dear = self.param_price or (1.0, 1.0)
+        stepped = low == high or not (low % WIDTH_STEP or high % WIDTH_STEP)
+        return {
+            "width": (stepped, f"multiples of {WIDTH_STEP}, or low == high"),
+            "param_price": (free > 0 or free == dear, "low > 0 where low < high"),
+        }
 
 
 INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # order of records

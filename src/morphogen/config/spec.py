@@ -28,6 +28,7 @@ from morphogen.config.fields import (
     SIZE,
     TASK,
     UNSET,
+    Checks,
     Flag,
     Names,
     Null,
@@ -60,7 +61,6 @@ from morphogen.vocab.action import TEMPO_EPOCHS, Head, Op, Tempo
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.slot import SlotSpec
-from morphogen.vocab.text import format_value
 
 # Built-in policies of a run: the one that PPO trains, and baselines on the same path.
 POLICY_MEANINGS: dict[str, str] = {
@@ -217,68 +217,53 @@ class RunSpec(Spec):
         }
         return RunSpec(**merge_settings(kept, explicit_settings(dict(fields))))
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the
         task.
         """
-        try:
-            host = find_host(self)
-            kinds = blueprint_kinds(self)
-        except ConfigError as error:
-            return str(error).splitlines()
-        known = [slot.name for slot in host.all_slots]
-        built_in = BLUEPRINTS.builtin()
-        slots = self.slots or (TASKS[self.task].slots if self.host.name is None else known)
-        faults = [
-            f"slots: expected names out of {', '.join(known)}, got {format_value(n)}"
-            for n in slots
-            if n not in known
-        ]
-        if not is_unset(self.ppo.minibatches) and self.envs % self.ppo.minibatches:
-            faults.append(
-                f"ppo.minibatches: expected a divisor of envs ({self.envs}), got "
-                f"{self.ppo.minibatches}"
-            )
-        floor = self.policy.floor[Head.SLOT]
-        if floor * len(slots) > 0.5:
-            faults.append(
-                f"policy.floor.slot: expected <= {0.5 / len(slots):g} with {len(slots)} "
-                f"slots, got {floor}"
-            )
-        fit = [name for name in kinds if name]
-        if any(name in built_in and name not in host.blueprints for name in self.blueprints):
-            faults.append(
-                f"blueprints: expected names out of {', '.join(fit)}, got "
-                f"{format_value(self.blueprints)}"
-            )
+        host = find_host(self)
+        kinds = [name for name in blueprint_kinds(self) if name]
+        floor = 0.5 / len(pick_slots(self))
+        minibatches = self.ppo.minibatches
         classes = self.instance.classes
-        if classes and classes[1] > host.classes:
-            limit = f"at most {host.classes} with the task {self.task}"
-            faults.append(f"instance.classes: expected {limit}, got {list(classes)}")
+        built_in = BLUEPRINTS.builtin()
         variable = " and ".join(variable_parameters(host))
-        faults += [
-            f"instance.{name}: expected null: with the task {self.task} only {variable} may vary"
-            for name in impaired_parameters(self.instance, host)
-        ]
-        if not faults:
-            span = instance_ranges(self).classes
-            observed = self.observe.instance
-            for group in extra_groups(self).values():
-                faults += group.host_faults(host, classes=span, observed=observed)
-        ranges = vars(self.instance) if self.instances == "single" else {}
-        return faults + [
-            f'instance.{name}: expected low == high where instances is "single", got {list(span)}'
-            for name, span in ranges.items()
-            if span and span[0] != span[1]
-        ]
+        checks: Checks = {
+            "ppo.minibatches": (
+                is_unset(minibatches) or self.envs % minibatches == 0,
+                f"a divisor of envs ({self.envs})",
+            ),
+            "policy.floor.slot": (
+                self.policy.floor[Head.SLOT] <= floor,
+                f"<= {floor:g} with {len(pick_slots(self))} slots",
+            ),
+            "blueprints": (
+                all(name in host.blueprints or name not in built_in for name in self.blueprints),
+                f"names out of {', '.join(kinds)}",
+            ),
+        }
+        for name, span in vars(self.instance).items():
+            if name in impaired_parameters(self.instance, host):
+                only = f"null: with the task {self.task} only {variable} may vary"
+                checks[f"instance.{name}"] = (False, only)
+            elif span and span[0] != span[1] and self.instances == "single":
+                checks[f"instance.{name}"] = (False, 'low == high where instances is "single"')
+        if classes and classes[1] > host.classes:
+            most = f"at most {host.classes} with the task {self.task}"
+            checks["instance.classes"] = (False, most)
+        span = instance_ranges(self).classes
+        for path, group in extra_groups(self).items():
+            found = group.host_checks(host, classes=span, observed=self.observe.instance)
+            checks |= {f"{path}.{name}": check for name, check in found.items()}
+        return checks
 
 
 def find_host(spec: RunSpec) -> Host:
     """Return the host network of a run."""
     host = HOSTS[spec.host.name] if spec.host.name is not None else TASKS[spec.task].host
     assert isinstance(host, Host)  # a task resolves the name of its host
-    host = host.configured(width=spec.host.width, norm=spec.host.norm)
-    return host if spec.host.vocabulary is None else host.with_vocabulary(spec.host.vocabulary)
+    settings = spec.host
+    return host.configured(width=settings.width, norm=settings.norm, vocabulary=settings.vocabulary)
 
 
 def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic_core import core_schema
 
 from morphogen.config.fields import (
+    Checks,
     Constraint,
     Count,
     Names,
@@ -33,7 +34,6 @@ from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
 from morphogen.config.task_defaults import DIGITS_DEFAULTS, TINY_DEFAULTS
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
-from morphogen.vocab.text import format_value
 
 DEFAULT_TASK = "digits"
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # a list is one too
@@ -142,7 +142,7 @@ class TaskSpec(Spec):
         """Name of the value of an episode: `network value`, or `anytime value`."""
         return OBJECTIVES[self.objective]
 
-    def cross_checks(self) -> list[str]:
+    def cross_checks(self) -> Checks:
         """Slots, channels, augmentation and ranges of instances fit the host."""
         host = self.host
         assert isinstance(host, Host)
@@ -150,7 +150,7 @@ class TaskSpec(Spec):
         images = len(host.input_shape) == 3
         channels = host.input_shape[0]
         per_channel = f"{channels} numbers, one per input channel"
-        checks = {
+        return {
             "name": (
                 NAME.fullmatch(self.name) is not None,
                 "letters and digits, with . _ - between them",
@@ -165,11 +165,6 @@ class TaskSpec(Spec):
                 f"{' and '.join(variable_parameters(host))} alone",
             ),
         }
-        return [
-            f"task.{name}: expected {allowed}, got {format_value(getattr(self, name))}"
-            for name, (fits, allowed) in checks.items()
-            if not fits
-        ]
 
 
 _DIGITS_HOST = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)

@@ -321,11 +321,11 @@ WRONG = [
     (["train", "--preset", "big"], "preset: expected one of digits"),
     (
         ["train", "--slots", "r9c9"],
-        "slots: expected names out of r0c0, r1c0, r0c1",
+        "slots: expected distinct names out of r0c0, r1c0, r0c1",
     ),
     (
         ["train", "--device", "tpu"],
-        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"',
+        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got ["tpu"]',
     ),
     (
         ["train", "--policy", "wait"],

@@ -164,9 +164,9 @@ def test_odd_names_are_quoted_in_one_ascii_line():
     assert line.startswith('ppo."a\\nb\\\\ud800 \\u00e9": ')
 
 
-def test_odd_slot_names_are_quoted_in_one_ascii_line_each():
-    lines = faults('{"slots": ["r0c0", "\u00a1c1", "r9\\nc9"]}')
-    assert [line.rpartition(", got ")[2] for line in lines] == ['"\\u00a1c1"', '"r9\\nc9"']
+def test_odd_slot_names_are_quoted_in_one_ascii_line():
+    (line,) = faults('{"slots": ["r0c0", "\u00a1c1", "r9\\nc9"]}')
+    assert line.endswith('got ["r0c0", "\\u00a1c1", "r9\\nc9"]')
 
 
 def test_a_preset_named_in_a_file_lies_beneath_the_file():

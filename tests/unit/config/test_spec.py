@@ -144,14 +144,18 @@ PAIRS = [
     (
         EngineSpec,
         {"devices": ("gpu",)},
-        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"',
+        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got ["gpu"]',
     ),
     (
         RunSpec,
         {"envs": 6, "ppo": PpoSpec(minibatches=4)},
         "ppo.minibatches: expected a divisor of envs (6), got 4",
     ),
-    (RunSpec, {"slots": ("r0c7",)}, 'slots: expected names out of r0c0, r1c0, r0c1, got "r0c7"'),
+    (
+        RunSpec,
+        {"slots": ("r0c7",)},
+        'slots: expected distinct names out of r0c0, r1c0, r0c1, got ["r0c7"]',
+    ),
     (
         RunSpec,
         {"instance": InstanceSpec(classes=(2, 11))},

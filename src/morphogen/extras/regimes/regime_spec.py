@@ -7,6 +7,7 @@ from pydantic import Field
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import (
     Ascending,
+    Checks,
     Count,
     Null,
     Share,
@@ -98,42 +99,41 @@ class RegimeSpec(ExtraSpec):
         """Range of the number of classes of a regime with this view; None = as in the env."""
         return (self.noisy_classes if view is View.NOISY else None) or self.classes
 
-    def host_faults(
+    def host_checks(
         self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
-    ) -> list[str]:
-        """Describe views and classes that do not fit the run."""
-        faults = self._view_faults(host)
-        own = self.classes
-        if own is None:
-            return faults
-        if host.vocabulary or classes != (host.classes, host.classes):
-            unless = f"null where instance.classes is {list(classes)}"
-            faults.append(f"regime.classes: expected {unless}, got {list(own)}")
-        else:
-            faults += [
-                f"regime.{name}: expected at most {host.classes}, got {list(some)}"
-                for name, some in (("classes", own), ("noisy_classes", self.noisy_classes))
-                if some is not None and some[1] > host.classes
-            ]
-        if "classes" in observed:
-            unless = "null where observe.instance names classes"
-            faults.append(f"regime.classes: expected {unless}, got {list(own)}")
-        return faults
-
-    def _view_faults(self, host: Host) -> list[str]:
+    ) -> Checks:
+        """Views and classes fit the host and the instances of the run."""
         shape = host.input_shape
-        views = self.views
-        faults: list[str] = []
-        if views.used != (View.PLAIN,) and len(shape) != 3:
-            faults.append("regime.views: expected plain alone with samples that are no images")
-        elif views.turned and shape[-1] != shape[-2]:
-            images = "images that are not square"
-            faults.append(f"regime.views.turned: expected 0 with {images}, got {views.turned}")
-        given = self.noisy_classes
-        if given is not None and (self.classes is None or View.NOISY not in views.used):
-            unless = "null without regime.classes and regime.views.noisy"
-            faults.append(f"regime.noisy_classes: expected {unless}, got {list(given)}")
-        return faults
+        views = self.views.used
+        noisy = self.noisy_classes
+        own = self.classes
+        checks: Checks = {
+            "views": (
+                views == (View.PLAIN,) or len(shape) == 3,
+                "plain alone with samples that are no images",
+            ),
+            "views.turned": (
+                View.TURNED not in views or shape[-1:] == shape[-2:-1],
+                "0 with images that are not square",
+            ),
+            "noisy_classes": (
+                noisy is None or (own is not None and View.NOISY in views),
+                "null without regime.classes and regime.views.noisy",
+            ),
+        }
+        if own is None:
+            return checks
+        complete = not host.vocabulary and classes == (host.classes, host.classes)
+        if not complete:
+            unless = f"null where instance.classes is {list(classes)}"
+            return {**checks, "classes": (False, unless)}
+        if "classes" in observed:
+            return {**checks, "classes": (False, "null where observe.instance names classes")}
+        most = f"at most {host.classes}"
+        checks["classes"] = (own[1] <= host.classes, most)
+        if noisy is not None and noisy[1] > host.classes:
+            checks["noisy_classes"] = (False, most)
+        return checks
 
     def summary(self) -> str:
         """Describe how often the world changes, and how."""

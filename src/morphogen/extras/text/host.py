@@ -1,10 +1,11 @@
 """Numbers of the transformer host, a causal language model."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from morphogen.config.fields import Checks
 from morphogen.config.host import Host
-from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
@@ -61,12 +62,12 @@ class TransformerSpec(Host):
 
     def __post_init__(self) -> None:
         make_plain(self)
-        checks = {
+        checks: Checks = {
             "vocabulary": (self.vocabulary >= 2, ">= 2"),
             "heads": (self.heads >= 1, ">= 1"),
             "width": (
-                self.width >= 1 and self.width % max(1, self.heads) == 0,
-                f"a multiple of {self.heads} heads",
+                self.width >= 1 and self.width % math.lcm(4, max(1, self.heads)) == 0,
+                f"a multiple of {self.heads} heads, and of 4",
             ),
             "layers": (self.layers >= 1, ">= 1"),
             "block": (self.block >= 1, ">= 1"),
@@ -77,39 +78,24 @@ class TransformerSpec(Host):
             "dropout": (0.0 <= self.dropout < 1.0, ">= 0, < 1"),
             "reach": (0 <= self.reach < max(1, self.block), f"0 .. {self.block - 1} tokens"),
         }
-        checks["width"] = (
-            checks["width"][0] and self.width % 4 == 0,
-            f"{checks['width'][1]}, and of 4",
-        )
-        for name, (ok, allowed) in checks.items():
-            if not ok:
-                raise ConfigError(f"host.{name}: expected {allowed}, got {getattr(self, name)!r}")
         places = [
             SlotSpec(format_slot(0, i), self.width, (self.block,), i) for i in range(self.segments)
         ]
-        derived = {
-            "classes": self.vocabulary,
-            "input_shape": (self.block,),
-            "all_slots": tuple(places),
-            "isolates": False,
-            "chunk": max(1, _TOKENS // self.block),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        self.set_numbers(
+            checks,
+            classes=self.vocabulary,
+            input_shape=(self.block,),
+            all_slots=tuple(places),
+            isolates=False,
+            chunk=max(1, _TOKENS // max(1, self.block)),
+        )
 
-    def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host with a model dimension (None: as it is).  Raises: ConfigError for another
-        normalisation.
+    def configured(self, *, width: int | None, norm: str, vocabulary: int | None = None) -> Self:
+        """Return the host with a model dimension and a number of tokens.  Raises: ConfigError for
+        another normalisation.
         """
-        if norm != "group":
-            raise ConfigError(
-                f"host.norm: expected group with the host {type(self).__name__}, got {norm}"
-            )
-        return self if width is None else replace(self, width=width)
-
-    def with_vocabulary(self, vocabulary: int) -> Self:
-        """Return the host with another number of tokens."""
-        return replace(self, vocabulary=vocabulary)
+        Host.configured(self, width=None, norm=norm)
+        return replace(self, width=width or self.width, vocabulary=vocabulary or self.vocabulary)
 
     def module_name(self, blueprint: str) -> str:
         """Return the name of the module of a blueprint: attention and norm have another form on

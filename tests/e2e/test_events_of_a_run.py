@@ -19,7 +19,6 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
 ROUND = (
-    "BlueprintScores",
     "RoundCompleted",
     "ActionCounts",
     "MaskHitRates",
@@ -28,6 +27,8 @@ ROUND = (
     "PhaseProfile",
 )
 ROUND += ("ObservationStats",)
+if has_extra("scoreboard"):
+    ROUND += ("BlueprintScores",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 EPOCH = ("EpochCompleted", "AblationsMeasured")
 if has_extra("details"):

@@ -51,6 +51,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
         r"AnomalySeen|SnapshotTaken|HostStabilized|TopologyRecorded",
         (),
     ),
+    "scoreboard": (r"(?i)scoreboard|BlueprintScores", ("log/tables.py",)),
     "alarms": (r"(?i)\balarms?\b", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),

@@ -11,19 +11,19 @@ from support.small_runs import plain
 from morphogen.config.config_files import dump_config
 from morphogen.config.host import seed_macs
 from morphogen.config.spec import find_host, resolve
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.derive import derive_events
-from morphogen.log.events import Envelope, tidy
+from morphogen.log.events import Envelope
 from morphogen.log.jsonl import encode
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.log.kinds.round import (
     AnomalyDetected,
-    BlueprintScores,
     HiddenHealth,
     ObservationStats,
 )
 from morphogen.log.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
+from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
 from morphogen.log.round_summary import RoundCosts, round_events, summarise, throughput_events
-from morphogen.log.scores import count_seeds, scoreboard
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, code_labels
 
@@ -37,15 +37,17 @@ def spec_of(rounds, envs, epochs):
 
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     """All events of a run at level debug, the last round included only where it ended."""
-    dice, tallies = random.Random(seed), {}
+    dice = random.Random(seed)
     found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
+    known = facts(envs, epochs)
+    plan = RunPlan(known, TelemetrySpec(), rounds, found[0].data.macs)
+    scores = build_monitors(plan).get("scoreboard")
     for round in range(rounds):
-        known = facts(envs, epochs)
         record = round_record(live(seed * 1000 + round, envs, epochs)[1], known, round=round)
         found += _round(dice, record)
-        tallies = count_seeds(tallies, record)
-        scores = scoreboard(tallies, found[0].data.macs)
-        found.append(Envelope(BlueprintScores(tidy(scores)), round=round))
+        if scores is not None:
+            summary = next(event.data for event in found if event.name == "RoundCompleted")
+            found += scores.end_round(FinishedRound(record, summary, (), {}))
         found += _plays(round + 1)
     if ended:
         found += [Envelope(_evaluated(dice, envs)), Envelope(_completed(rounds))]

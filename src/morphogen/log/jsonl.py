@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from morphogen.config.parts import EVENTS
+from morphogen.config.parts import EVENTS, MONITORS
 from morphogen.log.events import COORDINATES, Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
 from morphogen.vocab.text import format_value
@@ -36,8 +36,9 @@ def event_kinds() -> dict[str, type[Event]]:
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
     }
-    more = (rule.kind for name in EVENTS.builtin() for rule in EVENTS[name])
-    return core | {kind.NAME: kind for kind in more}
+    derived = [rule.kind for name in EVENTS.builtin() for rule in EVENTS[name]]
+    monitored = [kind for name in MONITORS.builtin() for kind in MONITORS[name].KINDS]
+    return core | {kind.NAME: kind for kind in (*derived, *monitored)}
 
 
 def encode(event: Envelope, *, seq: int, time: float) -> str:

@@ -4,11 +4,11 @@ Extras register a class of monitors at the entry points `morphogen.monitors`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from morphogen.config.parts import MONITORS
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.log.events import Envelope, Json
+from morphogen.log.events import Envelope, Event, Json
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.round_record import RoundRecord, RunFacts
 
@@ -19,6 +19,7 @@ class RunPlan(NamedTuple):
     facts: RunFacts
     telemetry: TelemetrySpec
     rounds: int
+    macs: Json  # of `RunStarted`
     kl_stop: float = 0.0  # nats at which an update stops: a KL below it is intended
     imitated: int = 0  # first rounds, in which the policy copies another one
     siblings: int = 1  # envs of one world
@@ -40,6 +41,7 @@ class Monitor(Protocol):
     `state` is plain values, which checkpoints hold: a resumed run sets them again.
     """
 
+    KINDS: ClassVar[tuple[type[Event], ...]]  # of events, besides the kinds of the core
     state: Json
 
     def end_round(self, finished: FinishedRound) -> list[Envelope]:

@@ -67,7 +67,7 @@ def round_table(tables: Tables) -> list[Row]:
 
 
 def blueprint_table(tables: Tables) -> list[Row]:
-    """The scoreboard: what became of the seeds of each blueprint, up to the last round."""
+    """Outcomes of the seeds of each blueprint, up to the last round."""
     scores = tables["scores"][-1]["scores"] if tables["scores"] else {}
     return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
 

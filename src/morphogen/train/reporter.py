@@ -22,7 +22,7 @@ from morphogen.log.codec import Array
 from morphogen.log.derived_columns import derive_columns
 from morphogen.log.events import Envelope, Event, Json
 from morphogen.log.kinds.ppo import ppo_event
-from morphogen.log.kinds.round import AnomalyDetected, BatchSummary, BlueprintScores
+from morphogen.log.kinds.round import AnomalyDetected, BatchSummary
 from morphogen.log.log_file import LogPosition
 from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
 from morphogen.log.round_record import Record, RoundRecord, RunFacts, slot_history
@@ -35,7 +35,6 @@ from morphogen.log.round_summary import (
     summarise,
     throughput_events,
 )
-from morphogen.log.scores import Tallies, count_seeds, scoreboard
 from morphogen.log.writer import AnySink, LogWriter, Losses
 from morphogen.ppo.minibatch import KL_STOP_FACTOR
 from morphogen.state.tree_ops import get_leaves, unsafe_new
@@ -71,7 +70,6 @@ class TelemetryState:
 
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
-    seeds: Tallies  # of all rounds so far
     monitors: dict[str, Json]
 
 
@@ -92,7 +90,6 @@ class Reporter:
         self._exchange = setup.exchange
         self._own = self._exchange.own(self._facts.envs)  # envs in this process
         self._writer = LogWriter(sinks, self._spec)
-        self._macs = setup.net.macs()
         ppo = setup.spec.ppo
         kl_stop = KL_STOP_FACTOR * (ppo.target_kl or 0.0)
         self._monitors = build_monitors(
@@ -100,6 +97,7 @@ class Reporter:
                 self._facts,
                 self._spec,
                 setup.spec.rounds,
+                setup.net.macs(),
                 kl_stop=kl_stop,
                 imitated=demonstrated,
                 siblings=siblings,
@@ -110,7 +108,6 @@ class Reporter:
         self._round = self._epochs = 0
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
-        self._seeds: Tallies = {}
 
     @property
     def accuracy(self) -> float | None:
@@ -178,17 +175,13 @@ class Reporter:
         ]
         summary = replace(summary, anomalies=tuple(dict.fromkeys(anomalies)))
         self._first_scale = self._first_scale or normaliser_scale(metrics)
-        self._seeds = count_seeds(self._seeds, record)
         events = (
             *update,
             summary,
             *round_events(columns, metrics, self._first_scale, self._facts),
             *throughput_events(costs, samples=self._facts.samples),
         )
-        scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._macs)), round=round)
-        self._writer.emit(
-            (*(Envelope(event, round=round) for event in events), *found, scores), record
-        )
+        self._writer.emit((*(Envelope(event, round=round) for event in events), *found), record)
         self._round = round + 1
         self._columns = {}
         self._epochs = 0
@@ -197,7 +190,7 @@ class Reporter:
     def state(self) -> TelemetryState:
         """Return the state between two epochs for a checkpoint, without `columns`."""
         monitors = {name: monitor.state for name, monitor in self._monitors.items()}
-        return TelemetryState(self._rolling, self._first_scale, self._seeds, monitors)
+        return TelemetryState(self._rolling, self._first_scale, monitors)
 
     def columns(self) -> dict[str, Tensor]:
         """Return the columns of the unfinished round, [t, E, ...], of the envs in this process."""
@@ -215,7 +208,6 @@ class Reporter:
         """
         self._rolling = state.rolling
         self._first_scale = state.first
-        self._seeds = state.seeds
         for name, monitor in self._monitors.items():
             monitor.state = state.monitors.get(name, monitor.state)
         self._round = position[0]

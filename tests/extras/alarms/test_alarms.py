@@ -51,7 +51,7 @@ HEALTHY = {
 }
 DEVICE = {"device": "cuda:0", "reserved_bytes": 85, "total_bytes": 100}
 STREAKS = {**{f"entropy_head.{head}": 2 for head in HEADS}, "wait_share": 2}
-FRESH = RoundAlarms(RunPlan(facts(2, 2), SPEC, 9)).state
+FRESH = RoundAlarms(RunPlan(facts(2, 2), SPEC, 9, {})).state
 LONG = {**FRESH, "streaks": STREAKS, "first": dict.fromkeys(HEADS, 1.0), "gradient": 1.0}
 
 floats = st.floats(allow_nan=True, allow_infinity=True)
@@ -59,7 +59,7 @@ kinds = st.sampled_from(sorted(HEALTHY))
 
 
 def monitor(spec=SPEC, state=FRESH, rounds=9, **plan):
-    own = RoundAlarms(RunPlan(facts(2, 2), spec, rounds, **plan))
+    own = RoundAlarms(RunPlan(facts(2, 2), spec, rounds, {}, **plan))
     own.state = state
     return own
 

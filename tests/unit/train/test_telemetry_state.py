@@ -176,6 +176,7 @@ def test_reading_the_state_changes_nothing():
 
 @pytest.mark.slow
 @needs_extra("alarms")
+@needs_extra("scoreboard")
 def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
     """Without them the property above would be empty."""
     names = {json.loads(text)["event"] for seed in range(8) for text in undisturbed(seed)[0]}

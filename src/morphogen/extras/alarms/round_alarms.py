@@ -101,6 +101,8 @@ def accuracy_trend(delta: float, config: TelemetrySpec) -> Trend | None:
 class RoundAlarms:
     """Alarms of the rounds of a run, in order."""
 
+    KINDS = ()
+
     def __init__(self, plan: RunPlan) -> None:
         limits = to_settings(vars(plan.telemetry)["limits"])
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Outcomes of the seeds of each blueprint, counted from the records of rounds."""
+"""The monitor that counts the outcomes of the seeds of each blueprint."""
 
 import math
 from collections import Counter
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from morphogen.extras.scoreboard.score_kinds import BlueprintScore, BlueprintScores
 from morphogen.log.derive import LIFE_RULES, find_places, round_columns
-from morphogen.log.events import Event, tidy
+from morphogen.log.events import Envelope, Event, Json, tidy
 from morphogen.log.kinds import epoch as kinds
-from morphogen.log.kinds.round import BlueprintScore
+from morphogen.log.monitors import FinishedRound, RunPlan
 from morphogen.log.round_record import RoundRecord, in_stages
 from morphogen.vocab.stage import OCCUPIED, Stage
 
@@ -27,6 +28,23 @@ QUANTITIES: dict[type[Event], dict[str, str]] = {
     },
     kinds.SeedPruned: {"pruned_age": "age", "change": "accuracy_change"},
 }
+
+
+class Scoreboard:
+    """The scoreboard of a run after each of its rounds."""
+
+    KINDS = (BlueprintScores,)
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._macs = plan.macs
+        self.state: Json = {}  # `Tallies` of all rounds so far
+
+    def end_round(self, finished: FinishedRound) -> list[Envelope]:
+        """Return the scoreboard."""
+        record = finished.record
+        self.state = {**count_seeds(self.state, record)}
+        scores = BlueprintScores(scoreboard(self.state, self._macs))
+        return [Envelope(scores, round=record.round)]
 
 
 def count_seeds(before: Tallies, record: RoundRecord) -> Tallies:

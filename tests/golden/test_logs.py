@@ -118,7 +118,10 @@ def _round(value):
         return {name: _round(inner) for name, inner in value.items() if name not in CLOCKED_FIELDS}
     if isinstance(value, list):
         return [_round(inner) for inner in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    number = float(f"{value:.4g}")
+    return int(number) if number.is_integer() else number
 
 
 @pytest.mark.slow

@@ -7,21 +7,29 @@ invalid field cannot be made.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import cache
 from statistics import fmean
-from typing import Any, ClassVar, cast, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, cast, dataclass_transform
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
-from morphogen.log.type_check import build_adapter, describe_fault
 from morphogen.vocab.text import escape_text, format_value
 
 Json = dict[str, Any]
-SEVERITIES = ("info", "warning", "error")
 COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
-NAME_COORDINATES = ("slot", "arm")
+Index = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=0)]
+Real = float | None  # None: not measured, or not finite
+Positive = Annotated[float, Field(ge=0)] | None
+Share = Annotated[float, Field(ge=0, le=1)] | None
+RealRow = tuple[Real, ...]
+RealTable = tuple[RealRow, ...]
+# an int passes as a float, and nothing else as anything else; nested TypedDicts are strict as well
+STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 def tidy(value: Any) -> Any:
@@ -47,6 +55,14 @@ def tidy(value: Any) -> Any:
     raise TypeError(f"an event cannot hold a {type(value).__name__}")
 
 
+def describe_fault(error: ValidationError) -> str:
+    """Describe the first fault as `<path>: expected <what is allowed>, got <value>`."""
+    fault = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in fault["loc"])
+    text = fault["msg"].replace("Input should be", "expected")
+    return f"{path}: {text}, got {format_value(fault['input'])}"
+
+
 def mean_known(values: Iterable[float | None]) -> float | None:
     """Mean of the known values; None without any."""
     known = [value for value in values if value is not None]
@@ -54,9 +70,10 @@ def mean_known(values: Iterable[float | None]) -> float | None:
 
 
 @dataclass_transform(frozen_default=True)
+@dataclass(frozen=True, config=STRICT)
 class Event:
-    """Base of the payloads; its subclasses are frozen dataclasses, and inherit keywords that
-    they leave out.
+    """Base of the payloads; its subclasses are frozen dataclasses of pydantic, and inherit keywords
+    that they leave out.
     """
 
     NAME: ClassVar[str]  # of the event
@@ -69,18 +86,12 @@ class Event:
         cls.NAME = name or cls.__name__
         for key, value in attributes.items():
             setattr(cls, key.upper(), value)
-        dataclass(frozen=True, kw_only=kw_only)(cls)
+        dataclass(cls, frozen=True, kw_only=kw_only, config=STRICT)
 
-    def __post_init__(self) -> None:
-        values = {
-            shown: tidy(getattr(self, name)) for name, shown in field_names(type(self)).items()
-        }
-        for name, value in zip(field_names(type(self)), values.values(), strict=True):
-            object.__setattr__(self, name, value)
-        try:
-            _adapter(type(self)).validate_python(values)
-        except ValidationError as error:
-            raise ValueError(f"{type(self).__name__}.{describe_fault(error)}") from None
+    @model_validator(mode="before")
+    @classmethod
+    def _tidy_fields(cls, values: ArgsKwargs) -> ArgsKwargs:
+        return ArgsKwargs(tidy(values.args), tidy(values.kwargs or {}))
 
     def payload(self) -> Json:
         """The fields by their names in the file."""
@@ -91,14 +102,6 @@ class Event:
 def field_names(kind: type[Event]) -> dict[str, str]:
     """Names of the fields in the file (`from` for `from_`), by attribute."""
     return {item.name: item.name.rstrip("_") for item in fields(cast(Any, kind))}
-
-
-@cache
-def _adapter(kind: type[Event]) -> TypeAdapter[Json]:
-    hints = get_type_hints(kind, include_extras=True)
-    return build_adapter(
-        kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()}
-    )
 
 
 class RunEvent(Event):
@@ -123,7 +126,7 @@ class SlotEvent(EnvEvent, where=(*EnvEvent.WHERE, "slot")):
     """About one slot of one env in one epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class Envelope:
     """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch`
     count from 0 here.
@@ -132,18 +135,21 @@ class Envelope:
     """
 
     data: Event
-    round: int | None = None
-    epoch: int | None = None
-    env: int | None = None
-    episode: int | None = None
+    round: Index | None = None
+    epoch: Index | None = None
+    env: Index | None = None
+    episode: Index | None = None
     slot: str | None = None
     arm: str | None = None
-    severity: str = ""
+    severity: Literal["", "info", "warning", "error"] = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)
-        for fault in self._errors():
-            raise ValueError(f"{self.name}.{fault}")
+        for name in self.data.WHERE:
+            if getattr(self, name) is None:
+                raise ValueError(f"{self.name}.{name}: missing")
+        if (self.env is None) != (self.episode is None):
+            raise ValueError(f"{self.name}.episode: expected with env or not at all")
 
     @property
     def name(self) -> str:
@@ -154,23 +160,3 @@ class Envelope:
     def where(self) -> Json:
         """The coordinates that apply, in the order of the line."""
         return {name: value for name in COORDINATES if (value := getattr(self, name)) is not None}
-
-    def _errors(self) -> Iterator[str]:
-        where = self.where
-        if missing := [name for name in self.data.WHERE if name not in where]:
-            yield f"{missing[0]}: missing"
-        if (self.env is None) != (self.episode is None):
-            yield (
-                f"episode: expected with env or not at all, got env {self.env} and episode "
-                f"{self.episode}"
-            )
-        for name, value in where.items():
-            if name in NAME_COORDINATES and not isinstance(value, str):
-                yield f"{name}: expected a name, got {format_value(value)}"
-            if name not in NAME_COORDINATES and (type(value) is not int or not 0 <= value < 2**63):
-                yield f"{name}: expected an integer >= 0 of 64 bits, got {format_value(value)}"
-        if self.severity not in SEVERITIES:
-            yield (
-                f"severity: expected one of {', '.join(SEVERITIES)}, got "
-                f"{format_value(self.severity)}"
-            )

@@ -12,13 +12,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from morphogen.log.events import Envelope
+from morphogen.log.events import Count, Envelope
 from morphogen.log.jsonl import encode, encode_round
 from morphogen.log.locks import hold_lock
 from morphogen.log.record_files import write_record
 from morphogen.log.round_record import RoundRecord
 from morphogen.log.run_directory import LOCK
-from morphogen.log.type_check import Count
 
 
 class LogPosition(NamedTuple):

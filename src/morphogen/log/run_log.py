@@ -1,35 +1,63 @@
 """A run directory without its checkpoints: config, manifest, tables of its events."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from morphogen.config.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.errors import ConfigError, DataError
 from morphogen.log import run_directory, tables
 from morphogen.log.derive import derive_events, derived_kinds
-from morphogen.log.events import Envelope, tidy
+from morphogen.log.events import Envelope, Json, describe_fault, tidy
 from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunStarted
 from morphogen.log.record_files import list_records, read_round
 from morphogen.log.tables import Row, Tables
-from morphogen.log.type_check import build_check
 from morphogen.vocab.paths import expand_path
-from morphogen.vocab.text import escape_text, format_value
+from morphogen.vocab.text import escape_text
 
-Group = dict[str, Any]
-CONFIG_TYPES = {  # of the settings that readers of a run look at
-    "task": str,
-    "policy_name": str,
-    "slots": tuple[str, ...],
-    "instance": dict[str, tuple[float, float] | None],
-    **dict.fromkeys(("seed", "rounds", "envs", "episode_length"), int),
-    **dict.fromkeys(("telemetry", "data", "reward"), Group),
-}
-MANIFEST_TYPES = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
+# the settings of a run of an earlier version are not checked, unlike a new run's
+LOOSE = ConfigDict(strict=True, extra="allow")
+
+
+@with_config(LOOSE)
+class TelemetryGroup(TypedDict, total=False):
+    """Settings of the log of a run."""
+
+    level: str
+    dir: str | None
+
+
+@with_config(LOOSE)
+class RunConfig(TypedDict, total=False):
+    """Settings of a run that its readers look at."""
+
+    task: str
+    policy_name: str
+    slots: tuple[str, ...]
+    instance: dict[str, tuple[float, float] | None]
+    seed: int
+    rounds: int
+    envs: int
+    episode_length: int
+    telemetry: TelemetryGroup
+    data: Json
+    reward: Json
+
+
+@with_config(LOOSE)
+class RunManifest(TypedDict, total=False):
+    """Entries of the manifest of a run that its readers look at."""
+
+    status: str
+    versions: dict[str, str]
+    last_checkpoint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +100,7 @@ def read_run(path: Path) -> RunLog:
     file.
     """
     config = open_run(path)
-    manifest = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES)
+    manifest = _read_object(path / run_directory.MANIFEST, RunManifest)
     folder = event_folder(path, config)
     try:
         rows = tables.fold(iterate_events(folder, tables.KINDS))
@@ -86,33 +114,23 @@ def read_run(path: Path) -> RunLog:
 
 
 def _read_config(run: Path) -> Row:
-    """The config of a run of this or an earlier version: its settings are not checked, unlike a new
-    run's.
-    """
-    path = run / run_directory.CONFIG
-    config = _read_object(path, CONFIG_TYPES)
-    folder = config.setdefault("telemetry", {}).get("dir")
-    if not isinstance(folder, str | None):
-        raise DataError(f"{path} is damaged: telemetry.dir is {format_value(folder)}")
-    return config
+    """The config of a run of this or an earlier version."""
+    return {"telemetry": {}} | _read_object(run / run_directory.CONFIG, RunConfig)
 
 
-def _read_object(path: Path, types: Mapping[str, Any]) -> Row:
-    """Read a JSON object whose values fit `types`; empty without the file."""
+def _read_object(path: Path, kind: Any) -> Row:
+    """Read a JSON object whose values fit the keys of a TypedDict; empty without the file."""
     if not os.path.lexists(path):
         return {}
     try:
-        raw = read_bytes(path)
+        values = tidy(parse_json(read_bytes(path)))
+        return TypeAdapter(kind).validate_python(values)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
-    try:
-        values = tidy(parse_json(raw))
+    except ValidationError as error:
+        raise DataError(f"{path} is damaged: {describe_fault(error)}") from None
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
-    for name, hint in types.items():
-        if name in values and not build_check(hint)(values[name]):
-            raise DataError(f"{path} is damaged: {name} is {format_value(values[name])}")
-    return values
 
 
 def event_folder(path: Path, config: Row) -> Path:

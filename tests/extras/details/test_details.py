@@ -1,6 +1,8 @@
 """Events about details of an epoch, against records counted step by step."""
 
+import hashlib
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -8,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.random_records import COMPONENTS, SLOTS, columns_of, events_of, facts, live
 
-from morphogen.log.jsonl import manifest_hash
 from morphogen.log.round_record import slot_history
 from morphogen.vocab.action import HEADS, RELEVANT, Op
 from morphogen.vocab.stage import Stage
@@ -187,4 +188,5 @@ def test_the_manifest_of_an_env_lists_its_fossils():
     assert {event.env for event in found} == {env for env, count in enumerate(fossils) if count}
     for event in found:
         assert len(event.data.manifest["slots"]) == fossils[event.env]
-        assert event.data.sha256 == manifest_hash(event.data.manifest)
+        text = json.dumps(event.data.manifest, sort_keys=True, separators=(",", ":"))
+        assert event.data.sha256 == hashlib.sha256(text.encode()).hexdigest()

@@ -1,8 +1,16 @@
 """Kinds of events that describe an epoch in detail; None = not measured."""
 
-from morphogen.log.events import EnvEvent, EpochEvent, Json, SlotEvent
+from morphogen.log.events import (
+    Count,
+    EnvEvent,
+    EpochEvent,
+    Json,
+    Real,
+    RealRow,
+    RealTable,
+    SlotEvent,
+)
 from morphogen.log.kinds.epoch import Counts, Flags, Names
-from morphogen.log.type_check import Count, Real, RealRow, RealTable
 
 Choices = tuple[str | None, ...]  # None where the op does not use the head
 

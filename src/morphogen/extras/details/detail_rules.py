@@ -1,5 +1,7 @@
 """Rules that derive the details of epochs from the record of a round."""
 
+import hashlib
+import json
 from operator import itemgetter
 
 import numpy as np
@@ -17,8 +19,7 @@ from morphogen.log.derive import (
     panic_names,
     seeds_of_envs,
 )
-from morphogen.log.events import tidy
-from morphogen.log.jsonl import manifest_hash
+from morphogen.log.events import Json, tidy
 from morphogen.log.round_record import MINIMAL, NORMAL, Columns, in_stages
 from morphogen.log.round_summary import legal_choices, used_heads
 from morphogen.vocab.action import VALUE_NAMES, Head, Op
@@ -71,7 +72,13 @@ def _topology_fields(places: Places) -> Row:
     head = {"task": places.facts.task, "host": places.facts.host}
     fossils = seeds_of_envs(places, (Stage.FOSSILIZED,), ("algorithm", "tempo", "params"))
     manifests = [tidy({**head, "slots": slots}) for slots in fossils]
-    return {"sha256": [manifest_hash(each) for each in manifests], "manifest": manifests}
+    return {"sha256": [_manifest_hash(each) for each in manifests], "manifest": manifests}
+
+
+def _manifest_hash(manifest: Json) -> str:
+    """Sha256 of a manifest as canonical JSON: sorted keys, no spaces."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _action_fields(places: Places) -> Row:

@@ -5,9 +5,8 @@ import numpy as np
 from morphogen.data.image_view import View
 from morphogen.log.codec import Array
 from morphogen.log.derive import ONE_ENV, EventRule, Places, Row, by_code
-from morphogen.log.events import EnvEvent
+from morphogen.log.events import Count, EnvEvent, Real
 from morphogen.log.round_record import NORMAL, Columns
-from morphogen.log.type_check import Count, Real
 
 
 class RegimeBegan(EnvEvent):

@@ -2,8 +2,7 @@
 
 from typing_extensions import TypedDict
 
-from morphogen.log.events import RoundEvent
-from morphogen.log.type_check import Count, Positive, Real
+from morphogen.log.events import Count, Positive, Real, RoundEvent
 
 
 class BlueprintScore(TypedDict):

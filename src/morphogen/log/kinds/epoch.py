@@ -6,8 +6,16 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.log.events import EnvEvent, EpochEvent, SlotEvent
-from morphogen.log.type_check import Count, Real, RealRow, RealTable, Share
+from morphogen.log.events import (
+    Count,
+    EnvEvent,
+    EpochEvent,
+    Real,
+    RealRow,
+    RealTable,
+    Share,
+    SlotEvent,
+)
 
 Counts = tuple[Count, ...]
 Flags = tuple[bool, ...]

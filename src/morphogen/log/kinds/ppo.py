@@ -3,13 +3,16 @@ minibatches.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
-from morphogen.log.events import RoundEvent, tidy
-from morphogen.log.type_check import Real
+from pydantic import Strict
+
+from morphogen.log.events import Real, RoundEvent, field_names, tidy
 
 Heads = dict[str, Real] | None  # per head of the action
+# of floats, as which metrics are measured
+Whole = Annotated[int, Strict(False)]
+Flag = Annotated[bool, Strict(False)]
 
 
 class PpoUpdated(RoundEvent, kw_only=True):
@@ -25,11 +28,11 @@ class PpoUpdated(RoundEvent, kw_only=True):
     ratio_max: Real = None
     ratio_min: Real = None
     behaviour_gap: Real = None  # nats, before the first step
-    epochs_done: int | None = None
-    stopped_by_kl: bool | None = None
-    steps_done: int | None = None
-    steps_skipped: int | None = None
-    skip_streak: int | None = None  # rounds
+    epochs_done: Whole | None = None
+    stopped_by_kl: Flag | None = None
+    steps_done: Whole | None = None
+    steps_skipped: Whole | None = None
+    skip_streak: Whole | None = None  # rounds
     explained_variance: Real = None
     value_mean: Real = None
     value_std: Real = None
@@ -42,29 +45,18 @@ class PpoUpdated(RoundEvent, kw_only=True):
     gradient_norm_head: Heads = None
     clipped_share: Real = None
     contribution_loss: Real = None
-    contribution_targets: int | None = None
+    contribution_targets: Whole | None = None
     learning_rate: Real = None
     entropy_coef: Real = None
     value_coef: Real = None
     return_scale: Real = None
     value_offset: Real = None
-    free_steps: int | None = None  # steps of the rollout with more than one choice
+    free_steps: Whole | None = None  # steps of the rollout with more than one choice
     forced_share: Real = None
-    rollback_rows: int | None = None
-    nonfinite: dict[str, int] | None = None  # source -> count
+    rollback_rows: Whole | None = None
+    nonfinite: dict[str, Whole] | None = None  # source -> count
     layer_health: Heads = None  # leaf of the policy -> 0..1, of its gradient
     update_s: Real = None
-
-
-def _number_type(kind: Any) -> type:
-    """Return the type of a number, or of the values of a mapping: float, int or bool."""
-    while parts := get_args(kind):
-        kind = parts[1] if get_origin(kind) is dict else parts[0]
-    return kind
-
-
-_HINTS = get_type_hints(PpoUpdated)
-_NUMBER_TYPES = {item.name: _number_type(_HINTS[item.name]) for item in fields(PpoUpdated)}
 
 
 def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
@@ -78,14 +70,12 @@ def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
     broken = 0
     for key, metric in metrics.items():
         name, _, part = key.partition(".")
-        if name not in _NUMBER_TYPES or key.endswith("_valid"):
+        if name not in field_names(PpoUpdated) or key.endswith("_valid"):
             continue
         number = None
         if metrics.get(f"{key}_valid", True):
             number = tidy(metric)
             broken += number is None
-        if number is not None:
-            number = _NUMBER_TYPES[name](number)
         if part:
             values.setdefault(name, {})[part] = number
         else:

@@ -5,8 +5,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.log.events import RoundEvent
-from morphogen.log.type_check import Count, Positive, Real, RealRow, Share
+from morphogen.log.events import Count, Positive, Real, RealRow, RoundEvent, Share
 
 
 class BatchSummary(RoundEvent, name="RoundCompleted"):

@@ -4,8 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.log.events import Json, RunEvent
-from morphogen.log.type_check import Count, Real
+from morphogen.log.events import Count, Json, Real, RunEvent
 
 
 class Interval(TypedDict):

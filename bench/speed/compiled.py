@@ -28,11 +28,11 @@ from bench.harness.timing import (
     start_bench,
 )
 from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
-from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.env.capture import Capture
 from morphogen.env.compile import CompiledUnits
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
+from morphogen.extras.cpu_graphs.recorder import CpuGraphs
 from morphogen.log.console import Console
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.rules.decoding import decode

@@ -55,6 +55,9 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "alarms": (r"(?i)\balarms?\b", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
+    "pictures": (r"(?i)matplotlib|\bPlot\b", ()),
+    "compare": (r"verdict\(|ComparisonSide|--seeds", ()),
+    "cpu_graphs": (r"(?i)cpu_?graphs", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
 each_extra = pytest.mark.parametrize(

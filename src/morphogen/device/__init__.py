@@ -7,8 +7,7 @@ Answers "what waits for the GPU?".  Entry points:
     profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER`
                    measures nothing
     determinism    settings of torch for a CUDA device that repeats its results
-    graphs         loops of operators, recorded and replayed: CUDA graphs; `cpu_graphs`, the same on
-                   a CPU
+    graphs         loops of operators, recorded and replayed: CUDA graphs
     cuda_memory    peaks of the CUDA allocator, name of the device
     malloc         memory retention of the process on a CPU
 

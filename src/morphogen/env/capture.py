@@ -11,6 +11,8 @@ of the state.
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
+from importlib import metadata
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -18,7 +20,6 @@ from torch import Tensor
 
 from morphogen.compat import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from morphogen.config.execution_spec import CAPTURE_OFF
-from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.device.graphs import Leaves, cuda_graphs, write_back
 from morphogen.env.setup import Setup
 
@@ -26,8 +27,8 @@ C = TypeVar("C")
 
 
 class Graphs(Protocol):
-    """Maker of graphs: `device.graphs.CudaGraphs`, `device.cpu_graphs.CpuGraphs`, or a recorder for
-    tests.
+    """Maker of graphs: `device.graphs.CudaGraphs`, or one that a package offers at the entry points
+    `morphogen.graphs` under the type of its device.
     """
 
     fewest_passes: int  # of a loop for which recording pays
@@ -104,10 +105,17 @@ class Capture:
 
 def open_capture(setup: Setup) -> Capture:
     """Return the capture of a run: graphs, unless `engine.capture` is off."""
-    kind = setup.device.type if setup.spec.engine.capture != CAPTURE_OFF else CAPTURE_OFF
-    return Capture(
-        cuda_graphs(setup.device) if kind == "cuda" else CpuGraphs() if kind == "cpu" else None
-    )
+    if setup.spec.engine.capture == CAPTURE_OFF:
+        return Capture()
+    is_cuda = setup.device.type == "cuda"
+    return Capture(cuda_graphs(setup.device) if is_cuda else offered_graphs(setup.device.type))
+
+
+@cache
+def offered_graphs(device_type: str) -> Graphs | None:
+    """Return the graphs that a package offers for a type of device; None if none does."""
+    points = metadata.entry_points(group="morphogen.graphs", name=device_type)
+    return next((point.load()() for point in points), None)
 
 
 def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None]) -> C:

@@ -8,50 +8,18 @@ from functools import partial
 
 import pytest
 import torch
-from support.extras import rows_of_extra
+from support.captured_runs import MINIBATCHES, RESTLESS, run, spec_of
 from support.graph_recorder import GraphRecorder
-from support.small_runs import tiny
 
-from morphogen.config.execution_spec import EngineSpec
-from morphogen.config.groups import DataSpec, GovernorSpec, HostSpec
-from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Feed
-from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.env import trained_networks
-from morphogen.env.capture import Capture, open_capture
+from morphogen.env.capture import Capture
 from morphogen.env.setup import build_setup
 from morphogen.state.loops import repeat
 from morphogen.steps.validate_step import validate
-from morphogen.testing.builders.tree_equality import copy_tree, trees_equal
-from morphogen.train.loop import Hooks, Parts, Scheduler
-
-MINIBATCHES = 6
-# Hosts that are rolled back now and then.
-RESTLESS = {
-    "host": HostSpec(lr=0.5),
-    "governor": GovernorSpec(
-        sensitivity=0.1, multiplier=1.0, min_samples=2, panics=1, snapshot_every=1
-    ),
-}
-
-
-def spec_of(**fields):
-    data = {"batch": 8, "minibatches": MINIBATCHES, "val_samples": 300} | fields.pop("data", {})
-    return tiny(**{"data": DataSpec(**data), "seed": 3, **fields})
-
-
-def run(graphs, **fields):
-    """A run; its scheduler, its summaries and the states at the ends of its rounds."""
-    states = []
-    hooks = Hooks(
-        on_round=lambda _, scheduler: states.append(copy_tree((scheduler.state, scheduler.params)))
-    )
-    scheduler = Scheduler(
-        build_setup(spec_of(**fields)), Parts(capture=Capture(graphs), hooks=hooks)
-    )
-    with torch.no_grad():
-        return scheduler, scheduler.run(), states
+from morphogen.testing.builders.tree_equality import trees_equal
+from morphogen.train.loop import Parts, Scheduler
 
 
 @pytest.mark.slow
@@ -73,33 +41,6 @@ def test_recorded_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
     )
     assert recorder.replays == replays
     assert captured.env.capture.fallbacks == 0
-
-
-CASES = {
-    "resident": {},
-    "streamed": {"data": {"placement": "streamed"}},
-    "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
-    "debug": {"telemetry": TelemetrySpec(level="debug")},
-    **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
-    settings = {
-        **RESTLESS,
-        "rounds": 2,
-        "episode_length": 3,
-        "ppo": PpoSpec(epochs=4, minibatches=2),
-        **CASES[case],
-    }
-    settings["data"] = {"minibatches": 9} | settings.get("data", {})
-    graphs, history, states = run(CpuGraphs(), **settings)
-    _, plain_history, plain_states = run(None, **settings)
-    assert history == plain_history
-    assert trees_equal(states, plain_states)
-    # epochs, and an update
-    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (3 + 1), 0)
 
 
 ORIGINAL = Feed.batch
@@ -153,10 +94,9 @@ def test_short_loops_are_not_recorded():
     assert (capture.recorded, capture.fallbacks) == (0, 0)
 
 
-@pytest.mark.parametrize("graphs", [GraphRecorder, CpuGraphs])
-def test_recording_is_a_pass(graphs):
+def test_recording_is_a_pass():
     total = torch.zeros(2)
-    replay = graphs().record(lambda: {"total": total + 1}, {"total": total})
+    replay = GraphRecorder().record(lambda: {"total": total + 1}, {"total": total})
     assert total.tolist() == [1, 1]
     replay()
     assert total.tolist() == [2, 2]
@@ -165,14 +105,9 @@ def test_recording_is_a_pass(graphs):
 def test_state_that_swaps_its_leaves_is_written_back_without_overwriting_itself():
     start = torch.tensor([1.0]), torch.tensor([2.0])
     swap = lambda pair: (pair[1], pair[0])
-    for graphs, times in ((GraphRecorder, 4), (GraphRecorder, 5), (CpuGraphs, 8), (CpuGraphs, 9)):
-        assert trees_equal(Capture(graphs()).repeat(swap, start, times), repeat(swap, start, times))
-
-
-@pytest.mark.parametrize(("mode", "kind"), [("auto", CpuGraphs), ("off", type(None))])
-def test_a_run_on_a_cpu_records_its_loops_unless_told_otherwise(mode, kind):
-    setup = build_setup(spec_of(engine=EngineSpec(capture=mode)))
-    assert type(open_capture(setup)._graphs) is kind
+    for times in (4, 5):
+        captured = Capture(GraphRecorder()).repeat(swap, start, times)
+        assert trees_equal(captured, repeat(swap, start, times))
 
 
 class CountedGraphs:
@@ -208,14 +143,3 @@ def test_a_replayed_minibatch_costs_the_host_few_calls():
         sys.setprofile(None)
     minibatches = graphs.before[:99]  # of the epoch; the update follows
     assert (minibatches[-1] - minibatches[0]) / 98 <= 80  # a pass costs thousands
-
-
-@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
-def test_a_graph_of_the_compiler_holds_the_passes_itself():
-    capture = Capture(CpuGraphs())
-    double = lambda carry: {"x": carry["x"] * 2}
-    repeat = torch.compile(
-        lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager"
-    )
-    assert repeat(torch.ones(2)).tolist() == [512.0, 512.0]
-    assert capture.recorded == 0

@@ -13,8 +13,8 @@ from support.extras import needs_extra
 from torch import nn
 
 from bench.harness.bench_scenes import build_scene
-from morphogen.device.cpu_graphs import Block, CpuGraphs, plan_memory
 from morphogen.env.capture import Capture
+from morphogen.extras.cpu_graphs.recorder import Block, CpuGraphs, plan_memory
 from morphogen.kernels import one_thread
 from morphogen.kernels.sums import column_sums
 from morphogen.state.loops import repeat

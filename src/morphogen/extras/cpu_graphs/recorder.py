@@ -1,25 +1,4 @@
-"""Graphs of a CPU: the operators of a pass, called again on the same memory.
-
-A pass of small networks spends most of its time between its operators: in Python, in autograd, in
-the allocator.  A
-recorded pass is a list of compiled operators and kernels with their arguments; replaying it
-allocates nothing and
-derives nothing.
-
-    import torch
-    from morphogen.device.cpu_graphs import CpuGraphs
-
-    total, step = torch.zeros(3), torch.ones(3)
-    replay = CpuGraphs().record(
-        lambda: {"total": total + step}, {"total": total}
-    )  # runs the pass once
-    replay()
-    assert total.tolist() == [2.0, 2.0, 2.0]
-
-All results of a pass share one memory, which is planned when the pass was recorded: what no later
-operator reads makes
-room for other results.
-"""
+"""Recorder of passes on a CPU, and the plan of the memory that their results share."""
 
 import enum
 from bisect import bisect_left

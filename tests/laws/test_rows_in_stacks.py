@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import made_up_rollouts as rollouts
 from support import small_states
+from support.plain_torch import blend_rows
 from support.profiles import one_in
 from support.small_runs import live, tiny_setup, world_of
 from support.small_states import noise, normal
@@ -23,7 +24,6 @@ from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.hosts import sequences
 from morphogen.hosts.seed_module import gate_layout, gate_openness
-from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.elementwise import by_vectors, silu
 from morphogen.kernels.linear import linear, place_linear, rows_linear
@@ -48,17 +48,8 @@ def conv(channels: int, outputs: int, kernel: int, *, side: int = 8, per_channel
 
 def blended(features, delta, gate, *, algorithm: str):
     """Features with the delta of every network blended in."""
-    rows = features.shape[-2]
-    spans = ((0, rows),) if algorithm == "multiply" else ()
-    own = build_seed_index(
-        torch.arange(rows),
-        torch.full((rows,), 0.3),
-        torch.zeros(rows, dtype=torch.bool),
-        count=rows,
-        multiplied=spans,
-    )
-    gates = (gate, build_gate_index(own, torch.arange(rows))) if algorithm == "gate" else None
-    return blend(features, [delta], own, multiplied=spans, gates=gates)
+    alpha = torch.full((features.shape[-2],), 0.3)
+    return blend_rows(features, delta, alpha, alpha > 1, algorithm=algorithm, openness=gate)
 
 
 def normalised(x, gain, bias, scale):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from support.drawn_tensors import measured, permute_action, tensors
+from support.plain_torch import blend_rows
 from support.profiles import one_in
 
 from morphogen import rules
@@ -126,34 +127,23 @@ def at_once(part, where, target):
     )
 
 
-def mixed(alpha, training, spans=()):
-    """One seed for every row, in the order of the rows."""
-    own = torch.arange(alpha.shape[0], device=alpha.device)
-    return own, blend.build_seed_index(own, alpha, training, count=alpha.shape[0], multiplied=spans)
-
-
 def blended(way):
     """The features of rows in dim 0, their deltas all blended in one way."""
 
     def run(delta, host, alpha, training):
-        spans = ((0, host.shape[0]),) if way == "multiplied" else ()
         delta, host = delta.movedim(0, -2), host.movedim(0, -2)
-        own = mixed(alpha, training, spans)[1]
-        return blend.blend(host, [delta], own, multiplied=spans).movedim(-2, 0)
+        return blend_rows(host, delta, alpha, training, algorithm=way).movedim(-2, 0)
 
     return run
 
 
 def heard(alpha, training):
-    """Report per row: its weight, whether it is silent, whether it depends on its own seed."""
-    own, mix = mixed(alpha, training)
-    return mix.factor, mix.silent, mix.source == own
-
-
-def gated(alpha, training):
-    """Report per row with a gate: its weight, and whether it is silent."""
-    own, mix = mixed(alpha, training)
-    return blend.build_gate_index(mix, own)[1:]
+    """Report per row, which has a gate: its weights, whether its own seed is silent, and whether it
+    depends on that seed.
+    """
+    own = torch.arange(alpha.shape[0], device=alpha.device)
+    seeds = blend.build_seed_index(own, alpha, training, own, count=alpha.shape[0])
+    return seeds.factor, seeds.gate_factor, seeds.gate_silent, seeds.source == own
 
 
 def remembered(pair):
@@ -227,9 +217,8 @@ RULES = {
         {},
     ),
     "attribution.players": (attribution.players, slots, SLOTTED),
-    "blend.blend": (blended("added"), blends, {}),
-    "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
-    "blend.build_gate_index": (gated, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.blend": (blended("add"), blends, {}),
+    "blend.blend (multiplied)": (blended("multiply"), blends, {}),
     "blend.build_seed_index": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "counts.parameter_price": (
         partial(counts.parameter_price, param_budget=100),

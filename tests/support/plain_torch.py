@@ -1,7 +1,9 @@
-"""Values and gradients of kernels, compared with plain torch in float64."""
+"""Values and gradients of kernels, compared with plain torch in float64; blends of simple scenes."""
 
 import torch
 from support.small_states import normal
+
+from morphogen.kernels.blend import blend, build_seed_index
 
 
 def results(function, *args):
@@ -27,3 +29,13 @@ def agree(function, *args):
         results(function, *args), results(function, *map(doubled, args)), strict=True
     ):
         torch.testing.assert_close(ours.double(), plain, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def blend_rows(features, delta, alpha, training, *, algorithm="add", openness=None):
+    """Blend a delta into every row of the features, all by one algorithm."""
+    rows = torch.arange(features.shape[-2], device=features.device)
+    gates = rows if algorithm == "gate" else rows[:0]
+    seeds = build_seed_index(rows, alpha, training, gates, count=len(rows))
+    spans = ((0, len(rows)),) if algorithm == "multiply" else ()
+    openness = openness if algorithm == "gate" else None
+    return blend(features, [delta], seeds, multiplied=spans, openness=openness)

@@ -15,8 +15,7 @@ from morphogen.hosts.seed_module import gate_openness
 from morphogen.hosts.sites import SlotIndex, SlotParams
 from morphogen.kernels.blend import blend
 from morphogen.kernels.pool import max_pool2d
-from morphogen.kernels.seed_inputs import seed_inputs
-from morphogen.kernels.take import take_row_blocks, take_rows
+from morphogen.kernels.take import seed_inputs, take_row_blocks, take_rows
 from morphogen.state.env import Instance
 
 UNUSED_LOGIT = -1e4  # of a class that is not in use
@@ -60,7 +59,9 @@ def forward(
     h = net.networks.embed(inputs)
     for i, (s, pooled) in enumerate(net.stages):
         h = net.networks.stage(i, h, rows)
-        h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
+        if s is not None:
+            h, rows = _apply_slot(h, rows, slot_seeds, s, net=net)
+        h = max_pool2d(h) if pooled else h
     logits = net.networks.head(h, rows)
     if net.host.causal:  # every class is in use
         return logits
@@ -85,14 +86,13 @@ def used_classes(instance: Instance, net: Net) -> Tensor:
 
 
 def _apply_slot(
-    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
+    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int, *, net: Net
 ) -> tuple[Tensor, HostRows]:
-    """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the
-    result if `pooled`.
-    """
-    index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
-    if s is None or index is None or params is None:
-        return max_pool2d(h) if pooled else h, rows
+    """Blend the seeds of slot s into the features, if anything runs."""
+    index = slot_seeds.indices[s]
+    params = slot_seeds.params[s]
+    if index is None or params is None:
+        return h, rows
     plan = slot_seeds.plans[s]
     if index.parent_row is not None:
         h = take_rows(h, index.parent_row)
@@ -107,13 +107,12 @@ def _apply_slot(
     if net.host.isolates or not h.requires_grad:
         inputs = take_row_blocks(h.detach(), index.input_rows, sizes)
     else:
-        inputs = seed_inputs(h, index.input_rows, sizes, index.mix, index.gates)
-    gates = None
+        inputs = seed_inputs(h, index.input_rows, sizes, index.seeds.source, index.seeds.gates)
+    openness = None
     if plan.gates:
-        gates = gate_openness(params.gates, inputs[-1], causal=net.host.causal), index.gates
+        openness = gate_openness(params.gates, inputs[-1], causal=net.host.causal)
     # the last input belongs to gates
     x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}
     deltas = seed_deltas(parts, x, net.modules)
-    return blend(
-        h, deltas, index.mix, multiplied=plan.multiplied_spans, gates=gates, pooled=pooled
-    ), rows
+    h = blend(h, deltas, index.seeds, multiplied=plan.multiplied_spans, openness=openness)
+    return h, rows

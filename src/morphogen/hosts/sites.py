@@ -18,7 +18,7 @@ from morphogen.hosts.plan import (
     training_membership,
     validation_membership,
 )
-from morphogen.kernels.blend import GateIndex, SeedIndex, build_gate_index, build_seed_index
+from morphogen.kernels.blend import SeedIndex, build_seed_index
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
@@ -29,9 +29,8 @@ class SlotIndex(NamedTuple):
     """
 
     env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
-    mix: SeedIndex  # all groups; rows of the features after a split
+    seeds: SeedIndex  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
-    gates: GateIndex  # of G seeds
     gate_env: Tensor  # int64 [G]
     # int64 [rows after], row before the slot that each row continues; None: nothing splits
     parent_row: Tensor | None
@@ -74,21 +73,20 @@ def _slot_index(
     """
     member = torch.cat([order[group.blueprint.value, : group.size] for group in plan.groups])
     gates = order[GATES, : plan.gates]
-    alpha = candidates.alpha[member]
-    training = candidates.training[member]
-    env = candidates.env[member]
     feature_rows = candidates.row[member]
     position = torch.zeros_like(candidates.row).index_copy(
         0, member, torch.arange(len(member), device=member.device)
     )
-    mix = build_seed_index(
-        feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans
-    )
     return SlotIndex(
-        env=env.split([group.size for group in plan.groups]),
-        mix=mix,
+        env=candidates.env[member].split([group.size for group in plan.groups]),
+        seeds=build_seed_index(
+            feature_rows,
+            candidates.alpha[member],
+            candidates.training[member],
+            position[gates],
+            count=rows,
+        ),
         input_rows=torch.cat((feature_rows, candidates.row[gates])),
-        gates=build_gate_index(mix, position[gates]),
         gate_env=candidates.env[gates],
         parent_row=split and split[0],
         row_env=split and split[1],

@@ -22,7 +22,6 @@ from morphogen.kernels.native import (
     make_evenly_strided,
     operator,
 )
-from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.take import take_rows
 
 Spans = tuple[tuple[int, int], ...]  # first seed and last seed + 1
@@ -30,65 +29,33 @@ _ROWS = -2
 
 
 class SeedIndex(NamedTuple):
-    """Index and weights of the N seeds of a slot, M of which multiply, among R rows of features."""
+    """Index and weights of the N seeds of a slot, G of which have a gate, among R rows of features.
+    All gated seeds are added.
+    """
 
     rows: Tensor  # int64 [N], row of the features of each seed
-    factor: Tensor  # float [N], weight of the delta
-    silent: Tensor  # bool [N], the delta is not added, whatever its values
+    factor: Tensor  # float [N], weight of the delta; float [B, N] with the gates of a pass
     source: Tensor  # int64 [R], seed that is blended into a row; N = no seed
-    # int64 [R], that seed's position among those that multiply; M = not one of them
-    product_source: Tensor
-
-
-class GateIndex(NamedTuple):
-    """Index and weights of the G seeds with a gate, all of which are added."""
-
-    position: Tensor  # int64 [G], among the N seeds
-    factor: Tensor  # float [G], weight of the delta
-    silent: Tensor  # bool [G], the delta is not added
-
-
-class _Saved(NamedTuple):
-    """Inputs of the gradient of a blend, in the order of its operator."""
-
-    features: Tensor | None  # input features, where any seed multiplies
-    deltas: Sequence[Tensor]  # where any seed has a gate
-    tanh: Tensor | None  # [B, ..., M, C], tanh of the deltas that multiply
-    argmax: Tensor | None  # position of the largest of four pixels, where the result is pooled
-    gates: Tensor | None  # int64 [G], seeds with a gate
-    rows: Tensor  # these four as in `SeedIndex`, the factor also [B, N]
-    factor: Tensor
-    source: Tensor
-    product_source: Tensor
-    ends: list[int]  # first seed and last seed + 1 of every span that multiplies
-    sizes: list[int]  # seeds of every block of deltas
-    size: Sequence[int]  # axes between samples and rows of the features
+    gates: Tensor  # int64 [G], positions among the N seeds
+    gate_factor: Tensor  # float [G], weight of the delta without the gate
+    gate_silent: Tensor  # bool [G], the delta is not added
 
 
 def build_seed_index(
-    rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()
+    rows: Tensor, alpha: Tensor, training: Tensor, gates: Tensor, *, count: int
 ) -> SeedIndex:
     """Build the index and weights of seeds.
 
-    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: spans of seeds
-    that multiply.
+    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; gates int64 [G], positions among the
+    N seeds; count: R.
     """
     silent = training | (alpha == 0)
-    seeds = alpha.shape[0]
-    order = torch.arange(seeds + 1, device=alpha.device)
-    nobody = order.new_full((count + 1,), seeds)  # inductor writes an expanded base at one place
-    source = nobody.index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
-    products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
-    size = products.shape[0]
-    product_source = torch.full_like(order, size).index_copy(0, products, order[:size])[source]
-    return SeedIndex(rows, alpha.masked_fill(training, 1.0), silent, source, product_source)
-
-
-def build_gate_index(seeds: SeedIndex, position: Tensor) -> GateIndex:
-    """Build the index of the seeds with a gate.  position int64 [G], positions among the N
-    seeds.
-    """
-    return GateIndex(position, seeds.factor[position], seeds.silent[position])
+    factor = alpha.masked_fill(training, 1.0)
+    order = torch.arange(alpha.shape[0], device=alpha.device)
+    # inductor writes an expanded base at one place
+    nobody = order.new_full((count + 1,), alpha.shape[0])
+    source = nobody.index_copy(0, torch.where(silent, count, rows), order)[:count]
+    return SeedIndex(rows, factor, source, gates, factor[gates], silent[gates])
 
 
 def blend(
@@ -97,30 +64,24 @@ def blend(
     seeds: SeedIndex,
     *,
     multiplied: Spans = (),
-    gates: tuple[Tensor, GateIndex] | None = None,
-    pooled: bool = False,
+    openness: Tensor | None = None,
 ) -> Tensor:
-    """Blend all seeds of a slot into the features, and pool the result 2x2 if `pooled`.
+    """Blend all seeds of a slot into the features.
 
-    Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2,
-    R, C].
+    Shapes: features [B, ..., R, C] -> like features.
     deltas: outputs of the seeds, [B, ..., n, C] each; together, one after the other, the N seeds.
     multiplied: spans of seeds that multiply.
-    gates: openness float [B, G], per sample, or [B, n, G], per place, and its index; None: all are
-    open.
+    openness: of the gates, float [B, G], per sample, or [B, n, G], per place; None: all are open.
     Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in
     training, else alpha times gate; the factor of the features is 1, and `1 + a tanh(d)`
     where a row that is not silent multiplies.
     """
-    if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
-        return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, gates=gates))
-    if gates is not None and gates[0].dim() == 3:  # every place as a sample
+    if openness is not None and openness.dim() == 3:  # every place as a sample
         flat = features.flatten(0, 1), [part.flatten(0, 1) for part in deltas], seeds
-        out = blend(*flat, multiplied=multiplied, gates=(gates[0].flatten(0, 1), gates[1]))
+        out = blend(*flat, multiplied=multiplied, openness=openness.flatten(0, 1))
         return torch.unflatten(out, 0, features.shape[:2])
-    openness, index = (None, None) if gates is None else gates
-    options = [end for span in multiplied for end in span], pooled
-    return apply_function(_Blend, features, openness, (seeds, index), options, *deltas)[0]
+    ends = [end for span in multiplied for end in span]
+    return apply_function(_Blend, features, openness, seeds, ends, *deltas)[0]
 
 
 class _Blend(torch.autograd.Function):
@@ -130,51 +91,51 @@ class _Blend(torch.autograd.Function):
     def forward(
         features: Tensor,
         openness: Tensor | None,
-        index: tuple[SeedIndex, GateIndex | None],
-        options: tuple[list[int], bool],
+        seeds: SeedIndex,
+        ends: list[int],
         *deltas: Tensor,
-    ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
-        seeds, gates = index
-        ends, pooled = options
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the blended features, and for their gradient the factors and the tanh of deltas
+        that multiply, [B, ..., M, C].
+        """
         factor = seeds.factor
-        if openness is not None and gates is not None:
-            gated = gates.factor.to(openness.dtype) * openness
+        if openness is not None:
+            gated = seeds.gate_factor.to(openness.dtype) * openness
             per_sample = factor.to(openness.dtype).repeat(features.shape[0], 1)
-            factor = per_sample.index_copy_(1, gates.position, gated)
+            factor = per_sample.index_copy_(1, seeds.gates, gated)
         factor = factor.to(features.dtype)
-        where = seeds.rows, factor, seeds.source, seeds.product_source
         if form_of("blend", features) is Form.KERNEL:
-            out, tanh, argmax = _blend(features, deltas, *where, ends, pooled)
+            out, tanh = _blend(features, deltas, seeds.rows, factor, seeds.source, ends)
         else:
             out, tanh = _torch_blend(features, deltas, seeds._replace(factor=factor), ends)
-            argmax = None
-        return out, factor, tanh if ends else None, argmax if pooled else None
+        return out, factor, tanh if ends else None
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        features, _, (seeds, gates), (ends, _), *deltas = inputs
-        _, factor, tanh, argmax = output
-        ctx.sizes = ends, [block.shape[_ROWS] for block in deltas], features.shape[1:_ROWS]
+        features, openness, seeds, ends, *deltas = inputs
+        _, factor, tanh = output
+        ctx.ends = ends
+        ctx.sizes = [block.shape[_ROWS] for block in deltas]
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
-        where = seeds.rows, factor, seeds.source, seeds.product_source
-        gated = (None, None, None) if gates is None else gates
-        kept = () if gates is None else deltas
-        ctx.save_for_backward(features if ends else None, tanh, argmax, *gated, *where, *kept)
+        kept = () if openness is None else deltas  # they serve the gradient of the gates alone
+        index = seeds._replace(factor=factor)
+        ctx.save_for_backward(features if ends else None, tanh, *index, *kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        features, tanh, argmax, position, factor, silent, *rest = ctx.saved_tensors
-        where = rest[:4]
-        deltas = rest[4:]
-        saved = _Saved(features, deltas, tanh, argmax, position, *where, *ctx.sizes)
+        features, tanh, *saved = ctx.saved_tensors
+        seeds = SeedIndex(*saved[: len(SeedIndex._fields)])
+        deltas = saved[len(SeedIndex._fields) :]
         grad = grads[0].contiguous()
-        gradients = _kernel_gradients if form_of("blend", grad) is Form.KERNEL else _torch_gradients
-        features_grad, sums, delta_grads = gradients(grad, saved)
+        inputs = grad, features, tanh, deltas, seeds.gates if deltas else None
+        where = seeds.rows, seeds.factor, seeds.source, ctx.ends, ctx.sizes
+        gradients = _blend_backward if form_of("blend", grad) is Form.KERNEL else _torch_gradients
+        features_grad, sums, *delta_grads = gradients(*inputs, *where)
         openness = None
-        if sums is not None:
-            openness = (sums * factor).masked_fill_(silent, 0.0)
-        return features_grad, openness, None, None, *delta_grads
+        if deltas:
+            openness = (sums.sum(-1) * seeds.gate_factor).masked_fill_(seeds.gate_silent, 0.0)
+        return features_grad if ctx.ends else grad, openness, None, None, *delta_grads
 
 
 def _torch_blend(
@@ -192,28 +153,34 @@ def _torch_blend(
     return torch.addcmul(features, added, _expand_rows(factor, features)), tanh
 
 
-def _torch_gradients(grad: Tensor, saved: _Saved) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
-    """Return the gradients of features and deltas; between them, gradient times delta of the gated
-    [B, G].
+def _torch_gradients(
+    grad: Tensor,
+    features: Tensor | None,
+    tanh: Tensor | None,
+    deltas: list[Tensor],
+    gates: Tensor | None,
+    *where: Any,
+) -> list[Tensor]:
+    """Return the gradient of the features, gradient times delta of the gates [B, G, 1], and the
+    gradients of all deltas; arguments of the operator `blend_backward`.
     """
-    row_grads = take_rows(grad, saved.rows)
-    sums = None
-    if saved.gates is not None:
-        deltas = take_rows(torch.cat(list(saved.deltas), _ROWS), saved.gates)
-        products = take_rows(row_grads, saved.gates) * deltas
+    rows, factor, source, ends, sizes = where
+    row_grads = take_rows(grad, rows)
+    sums = grad.new_empty(0)
+    if gates is not None:
+        products = take_rows(row_grads, gates) * take_rows(torch.cat(deltas, _ROWS), gates)
         sums = products.sum(-1, dtype=statistics_dtype(grad.dtype))  # [B, ..., G]
-        sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
-    delta_grads = row_grads * _expand_rows(saved.factor, row_grads)
-    if saved.features is None or saved.tanh is None:
-        return grad, sums, delta_grads.split_with_sizes(saved.sizes, _ROWS)
-    parts = _split_spans(delta_grads, saved.ends)
-    products = torch.cat(parts[1::2], _ROWS)
-    factors = take_rows(saved.features, _multiplied_rows(saved.rows, saved.ends))
-    multiplied = torch.cat((products * saved.tanh, _zero_row(grad)), _ROWS)
-    features = grad + take_rows(multiplied, saved.product_source)
-    products = torch.ops.aten.tanh_backward(products * factors, saved.tanh)
-    delta_grads = torch.cat(_replace_spans(parts, products), _ROWS)
-    return features, sums, delta_grads.split_with_sizes(saved.sizes, _ROWS)
+        sums = (sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)).unsqueeze(-1)
+    delta_grads = row_grads * _expand_rows(factor, row_grads)
+    if features is not None and tanh is not None:
+        parts = _split_spans(delta_grads, ends)
+        products = torch.cat(parts[1::2], _ROWS)
+        factors = take_rows(features, _multiplied_rows(rows, ends))
+        multiplied = _replace_spans([torch.zeros_like(part) for part in parts], products * tanh)
+        grad = grad + take_rows(torch.cat((*multiplied, _zero_row(grad)), _ROWS), source)
+        products = torch.ops.aten.tanh_backward(products * factors, tanh)
+        delta_grads = torch.cat(_replace_spans(parts, products), _ROWS)
+    return [grad, sums, *delta_grads.split_with_sizes(sizes, _ROWS)]
 
 
 def _split_spans(x: Tensor, ends: list[int], axis: int = _ROWS) -> list[Tensor]:
@@ -251,85 +218,71 @@ def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def _kernel_gradients(
-    grad: Tensor, saved: _Saved
-) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
-    """Return the same as `_torch_gradients`."""
-    features, sums, *deltas = _blend_backward(grad, *saved)
-    changed = saved.ends or saved.argmax is not None
-    return features if changed else grad, None if saved.gates is None else sums.sum(-1), deltas
-
-
 def _kernel(
-    results: tuple[Tensor, ...], features: Tensor, deltas: Sequence[Tensor], *args: Any
+    results: tuple[Tensor, Tensor], features: Tensor, deltas: Sequence[Tensor], *where: Any
 ) -> None:
-    rows, factor, source, _, ends, pooled = args
-    out, tanh, argmax = results
-    features = features.contiguous()
-    blocks = [make_evenly_strided(block) for block in deltas]
-    sizes = _size_args(features.shape, rows, factor, source)
-    pooling = *(features.shape[1:3] if pooled else (0, 0)), argmax
-    tensors = features, out, None, None, 0, None, tanh, *pooling
-    call_kernel("blend", *sizes, *tensors, block_args(blocks), tuple(ends), ())
+    *index, ends = where
+    out, tanh = results
+    tensors = features.contiguous(), out, None, None, 0, None, tanh
+    _call("blend", features.shape, index, tensors, deltas, ends, ())
 
 
 def _kernel_backward(results: list[Tensor], grad: Tensor, *args: Any) -> None:
-    saved = _Saved(*args)
+    features, tanh, deltas, gates, *index, ends, _ = args
     features_grad, sums, *delta_grads = results
-    blocks = [make_evenly_strided(block) for block in saved.deltas]
-    changed = bool(saved.ends) or saved.argmax is not None
-    shape = torch.Size((grad.shape[0], *saved.size, *grad.shape[_ROWS:]))
-    sizes = _size_args(shape, saved.rows, saved.factor, saved.source)
-    inputs = make_contiguous(saved.features), features_grad if changed else None, grad.contiguous()
-    gated = saved.gates, sums.shape[1], sums
-    pooling = (0, 0, None) if saved.argmax is None else (*saved.size, saved.argmax)
-    outputs = block_args(blocks), tuple(saved.ends), block_args(delta_grads)
-    call_kernel("blend_backward", *sizes, *inputs, *gated, saved.tanh, *pooling, *outputs)
+    inputs = make_contiguous(features), features_grad if ends else None, grad.contiguous()
+    tensors = *inputs, gates, sums.shape[1], sums, tanh
+    _call("blend_backward", grad.shape, index, tensors, deltas, ends, delta_grads)
 
 
-def _size_args(shape: torch.Size, rows: Tensor, factor: Tensor, source: Tensor) -> tuple[Any, ...]:
-    """Return sizes and indices in the order of the kernels' arguments."""
-    samples = shape[0]
-    pixels = shape[1:_ROWS].numel()
+def _call(
+    name: str,
+    shape: torch.Size,
+    index: Sequence[Tensor],
+    tensors: tuple[Any, ...],
+    deltas: Sequence[Tensor],
+    ends: Sequence[int],
+    delta_grads: Sequence[Tensor],
+) -> None:
+    """Call a kernel.  shape: of the features; index: rows, factor and source of the seeds."""
+    rows, factor, source = index
     seeds = rows.shape[0]
-    per_sample = seeds * (factor.dim() > 1)
-    return samples, pixels, *shape[_ROWS:], seeds, source, rows, factor.contiguous(), per_sample
+    sizes = shape[0], shape[1:_ROWS].numel(), *shape[_ROWS:], seeds
+    where = source, rows, factor.contiguous(), seeds * (factor.dim() > 1)
+    blocks = block_args([make_evenly_strided(block) for block in deltas])
+    pooling = 0, 0, None
+    spans = tuple(ends)
+    call_kernel(name, *sizes, *where, *tensors, *pooling, blocks, spans, block_args(delta_grads))
 
 
-def _shapes(
-    features: Tensor, deltas: Sequence[Tensor], *args: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    *_, ends, pooled = args
-    lead = features.shape[:_ROWS]
-    shared = features.shape[_ROWS:]
+def _shapes(features: Tensor, deltas: Sequence[Tensor], *where: Any) -> tuple[Tensor, Tensor]:
+    ends = where[-1]
     multiplied = sum(ends[1::2]) - sum(ends[::2])
-    out = (lead[0], *(side // 2 for side in lead[1:]), *shared) if pooled else features.shape
-    argmax = features.new_empty(out if pooled else 0, dtype=torch.uint8)
-    return features.new_empty(out), features.new_empty(*lead, multiplied, shared[1]), argmax
+    tanh = features.new_empty(*features.shape[:_ROWS], multiplied, features.shape[-1])
+    return torch.empty_like(features, memory_format=torch.contiguous_format), tanh
 
 
 def _shapes_backward(grad: Tensor, *args: Any) -> list[Tensor]:
-    saved = _Saved(*args)
-    lead = grad.shape[0], *saved.size
-    channels = grad.shape[-1]
-    changed = saved.ends or saved.argmax is not None
-    features_grad = grad.new_empty((*lead, *grad.shape[_ROWS:]) if changed else 0)
-    sums = grad.new_empty(
-        grad.shape[0], 0 if saved.gates is None else saved.gates.shape[0], channels
-    )
-    return [features_grad, sums, *(grad.new_empty(*lead, seeds, channels) for seeds in saved.sizes)]
+    *_, gates, _, _, _, ends, sizes = args
+    features_grad = grad.new_empty(grad.shape if ends else 0)
+    sums = grad.new_empty(grad.shape[0], 0 if gates is None else gates.shape[0], grad.shape[-1])
+    lead = grad.shape[:_ROWS]
+    return [
+        features_grad,
+        sums,
+        *(grad.new_empty(*lead, seeds, grad.shape[-1]) for seeds in sizes),
+    ]
 
 
-_INDEX_ARGS = "Tensor rows, Tensor factor, Tensor source, Tensor product_source, SymInt[] ends"
 _blend = operator(
-    f"blend(Tensor features, Tensor[] deltas, {_INDEX_ARGS}, bool pooled) -> (Tensor, "
-    "Tensor, Tensor)",
+    "blend(Tensor features, Tensor[] deltas, Tensor rows, Tensor factor, Tensor source, "
+    "SymInt[] ends) -> (Tensor, Tensor)",
     _kernel,
     _shapes,
 )
 _blend_backward = operator(
-    "blend_backward(Tensor grad, Tensor? features, Tensor[] deltas, Tensor? tanh, Tensor? "
-    f"argmax, Tensor? gates, {_INDEX_ARGS}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
+    "blend_backward(Tensor grad, Tensor? features, Tensor? tanh, Tensor[] deltas, Tensor? gates, "
+    "Tensor rows, Tensor factor, Tensor source, SymInt[] ends, SymInt[] sizes) -> Tensor[]",
     _kernel_backward,
     _shapes_backward,
 )

@@ -1,4 +1,6 @@
-"""Copies of activations: chosen rows, and images with their channels innermost."""
+"""Copies of activations: chosen rows, the features that seeds read, and images with their channels
+innermost.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.native import block_args, call_kernel, operator
 
@@ -26,6 +29,48 @@ def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tenso
     if len(sizes) > 1 and form_of("take_blocks", x) is Form.KERNEL:
         return _take_blocks(x, rows, sizes)
     return list(take_rows(x, rows).split_with_sizes(list(sizes), -2))
+
+
+def seed_inputs(
+    h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gates: Tensor
+) -> list[Tensor]:
+    """Select the features that seeds, and then gates, read; a selection is its gradient, too.
+
+    Promise: h gets a gradient through the inputs of seeds that are blended, and of no others.
+    Shapes: h [B, ..., R, C]; rows int64 [N + G]; sizes sum to N + G; source int64 [R], gates int64
+    [G], as in `SeedIndex` -> [B, ..., n, C] each.
+    """
+    return list(apply_function(_SeedInputs, h, rows, sizes, source, gates))
+
+
+class _SeedInputs(torch.autograd.Function):
+    """A row of features has one seed at most, and one gate."""
+
+    @staticmethod
+    def forward(
+        h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gated: Tensor
+    ) -> tuple[Tensor, ...]:
+        return tuple(take_row_blocks(h, rows, sizes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[3:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        source, gated = ctx.saved_tensors
+        gates = gated.shape[0]
+        nothing = torch.zeros_like(grads[0][..., :1, :])
+        blocks = torch.cat((*grads, nothing), dim=-2)  # seeds, gates, nothing
+        seeds = blocks.shape[-2] - gates - 1
+        none = torch.full((seeds + 1,), seeds + gates, device=source.device)  # the row of nothing
+        numbers = torch.arange(seeds + gates, device=source.device)
+        seed_row = none.index_copy(0, numbers[:seeds], numbers[:seeds])
+        grad = take_rows(blocks, seed_row[source])
+        if gates:
+            gate_row = none.index_copy(0, gated, numbers[seeds:])
+            grad = grad + take_rows(blocks, gate_row[source])
+        return grad, None, None, None, None
 
 
 def images_innermost(x: Tensor) -> Tensor:

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
+from support.plain_torch import blend_rows
 
 from morphogen.hosts.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import gate_layout, gate_openness, seed_layout
-from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.steps.reset_step import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint
 from morphogen.vocab.slot import SlotSpec
@@ -62,16 +62,10 @@ def norms(leaves, row):
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """Contribution of one seed to features h [B, H, W, 1, C]."""
-    row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    own = build_seed_index(
-        row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans
-    )
-    gates = None
-    if algorithm == "gate" and not training:
-        leaves = gate_layout(h.shape[-1]).split(gate)
-        gates = gate_openness(leaves, h.detach()), build_gate_index(own, row)
-    deltas = [delta(blueprint, params, h.detach())]
-    return blend(h, deltas, own, multiplied=spans, gates=gates) - h
+    openness = gate_openness(gate_layout(h.shape[-1]).split(gate), h.detach())
+    added = delta(blueprint, params, h.detach())
+    when = torch.tensor([alpha]), torch.tensor([training])
+    return blend_rows(h, added, *when, algorithm=algorithm, openness=openness) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)

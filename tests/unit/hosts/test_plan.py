@@ -64,7 +64,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3
         ]
         assert slot_index.gate_env.tolist() == gated
-        assert slot_index.mix.rows[slot_index.gates.position].tolist() == gated
+        assert slot_index.seeds.rows[slot_index.seeds.gates].tolist() == gated
 
 
 @given(slots(), st.lists(st.booleans(), min_size=3 * ENVS, max_size=3 * ENVS))

@@ -4,21 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.plain_torch import blend_rows
 from support.small_states import noise, normal
 
-from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
+from morphogen.kernels.blend import blend, build_seed_index
 
 SHAPE = (3, 2, 2, 2, 2)  # samples, height, width, rows, channels
 ALPHAS = st.floats(0.0, 1.0, width=32)
-
-
-def _blended(algorithm, h, d, *, alpha, training, gate=None):
-    """The features h with the delta of every row blended in."""
-    count = h.shape[-2]
-    rows, spans = torch.arange(count), ((0, count),) if algorithm == "multiply" else ()
-    own = build_seed_index(rows, alpha, training, count=count, multiplied=spans)
-    gates = None if gate is None else (gate, build_gate_index(own, rows))
-    return blend(h, [d], own, multiplied=spans, gates=gates)
 
 
 def _run(algorithm, *, alpha, training, seed=0):
@@ -28,7 +20,7 @@ def _run(algorithm, *, alpha, training, seed=0):
     a, t = torch.tensor([alpha, alpha]), torch.tensor([training, training])
 
     def objective(h, d, g):
-        y = _blended(algorithm, h, d, alpha=a, training=t, gate=g if algorithm == "gate" else None)
+        y = blend_rows(h, d, a, t, algorithm=algorithm, openness=g)
         return (out_grad * y).sum(), y
 
     grads, y = torch.func.grad(objective, argnums=(0, 1, 2), has_aux=True)(h, d, g)
@@ -92,7 +84,7 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
     a, t = torch.zeros(2), torch.tensor([training, training])
 
     def objective(h):
-        y = _blended(algorithm, h, d, alpha=a, training=t)
+        y = blend_rows(h, d, a, t, algorithm=algorithm)
         return (out_grad * y).sum(), y
 
     dh, y = torch.func.grad(objective, has_aux=True)(h)
@@ -104,7 +96,7 @@ def test_rows_keep_their_own_stage_and_alpha():
     d, h = torch.ones(1, 1, 4, 1), torch.full((1, 1, 4, 1), 2.0)
     alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
     sums, scaled = (
-        _blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply")
+        blend_rows(h, d, alpha, training, algorithm=way).flatten() for way in ("add", "multiply")
     )
     assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
     torch.testing.assert_close(scaled, 2 * (1 + alpha * torch.tanh(torch.tensor(1.0))))
@@ -114,11 +106,11 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
     alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
     rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
-    seeds = build_seed_index(rows, alpha, training, count=5, multiplied=spans)
     # of the third and first seed
-    openness, index = noise(3, 2).double(), build_gate_index(seeds, torch.tensor([2, 0]))
+    openness, gates = noise(3, 2).double(), torch.tensor([2, 0])
+    seeds = build_seed_index(rows, alpha, training, gates, count=5)
     blocks = [d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()]
-    y = blend(h, blocks, seeds, multiplied=spans, gates=(openness, index))
+    y = blend(h, blocks, seeds, multiplied=spans, openness=openness)
     torch.testing.assert_close(
         y[..., 4, :], h[..., 4, :] + 0.25 * openness[:, 1:, None] * d[..., 0, :]
     )

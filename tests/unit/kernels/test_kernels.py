@@ -14,7 +14,7 @@ from support.small_states import noise, normal
 
 from morphogen import kernels
 from morphogen.kernels import Form, form_of, native
-from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
+from morphogen.kernels.blend import blend, build_seed_index
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
@@ -74,7 +74,7 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
         agree(normalised(2, 0.0), x.requires_grad_(), *factors)
 
 
-def scene(shape, *, gated, multiplied, pooled):
+def scene(shape, *, gated, multiplied):
     """A blend and its arguments.  Seeds are in the reverse order of the rows; seeds of even
     rows are silent.
     """
@@ -87,37 +87,34 @@ def scene(shape, *, gated, multiplied, pooled):
     spans = ((0, sizes[0]),) if multiplied else ()
     row = torch.arange(rows).flip(0)
     alpha = (0.1 + noise(rows, seed=8)).masked_fill(row % 2 == 0, 0.0)
-    seeds = build_seed_index(row, alpha, row % 4 == 0, count=rows, multiplied=spans)
-    index = build_gate_index(seeds, torch.arange(rows - 1, sizes[0] - 1 if multiplied else -1, -1))
+    gates = torch.arange(rows - 1, sizes[0] - 1 if multiplied else -1, -1)
+    seeds = build_seed_index(row, alpha, row % 4 == 0, gates, count=rows)
 
     def run(features, openness, *deltas):
-        gates = (openness, index) if gated else None
-        return blend(features, deltas, seeds, multiplied=spans, gates=gates, pooled=pooled)
+        return blend(features, deltas, seeds, multiplied=spans, openness=openness)
 
-    openness = noise(samples, len(index.position), seed=9).requires_grad_() if gated else None
+    openness = noise(samples, len(gates), seed=9).requires_grad_() if gated else None
     return run, leaf(*shape, seed=9), openness, *(delta.requires_grad_() for delta in deltas)
 
 
-@given(SHAPES, st.booleans(), st.booleans(), st.booleans())
-def test_blending_equals_plain_torch(shape, gated, multiplied, pooled):
-    if pooled and min(shape[1:3]) < 2:
-        shape = (shape[0], 2, 3, *shape[3:])
-    agree(*scene(shape, gated=gated, multiplied=multiplied, pooled=pooled))
+@given(SHAPES, st.booleans(), st.booleans())
+def test_blending_equals_plain_torch(shape, gated, multiplied):
+    agree(*scene(shape, gated=gated, multiplied=multiplied))
 
 
-@pytest.mark.parametrize("pooled", [False, True])
 # a pair of pixels fills a piece; a single one is more than a piece
 @pytest.mark.parametrize("rows", [130, 1100])
-def test_blending_of_many_rows_equals_plain_torch(rows, pooled):
-    agree(*scene((2, 4, 6, rows, 16), gated=True, multiplied=True, pooled=pooled))
+def test_blending_of_many_rows_equals_plain_torch(rows):
+    agree(*scene((2, 2, 3, rows, 16), gated=True, multiplied=True))
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=64))
 def test_the_tanh_of_a_blend_is_exact_to_a_few_units_in_the_last_place(values):
     deltas = torch.tensor([*values, 0.0, 1e-20, -1e-20, torch.inf, -torch.inf]).view(1, 1, 1, 1, -1)
     row = torch.zeros(1, dtype=torch.int64)
-    index = row, torch.ones(1), row, row
-    _, tanh, _ = torch.ops.morphogen.blend(torch.ones_like(deltas), [deltas], *index, [0, 1], False)
+    _, tanh = torch.ops.morphogen.blend(
+        torch.ones_like(deltas), [deltas], row, torch.ones(1), row, [0, 1]
+    )
     torch.testing.assert_close(tanh.double(), torch.tanh(deltas.double()), rtol=6e-7, atol=1e-37)
 
 
@@ -153,17 +150,16 @@ def on_threads(count, call):
 
 
 def test_no_result_depends_on_the_number_of_threads():
-    blending = scene((8, 16, 16, 9, 8), gated=True, multiplied=True, pooled=True)
+    blending = scene((8, 16, 16, 9, 8), gated=True, multiplied=True)
     convolution = stacked_conv, leaf(9, 16, 16, 9, 8), leaf(9, 8, 8, 3, 3, seed=1)
     for call in (blending, convolution):
         one, two = (on_threads(count, partial(results, *call)) for count in (1, 2))
         assert all(map(torch.equal, one, two))
 
 
-@pytest.mark.parametrize("pooled", [True, False])
-def test_large_blends_are_written_past_the_cache_and_equal(pooled):
+def test_large_blends_are_written_past_the_cache_and_equal():
     shape = (4, 32, 32, 104, 8)  # 13 MiB
-    run, features, _, *deltas = scene(shape, gated=False, multiplied=True, pooled=pooled)
+    run, features, _, *deltas = scene(shape, gated=False, multiplied=True)
     joint = run(features, None, *deltas)
     for b in range(shape[0]):  # one sample is small
         assert torch.equal(
@@ -241,7 +237,7 @@ def test_indices_out_of_range_are_refused_before_a_read():
     with pytest.raises(TypeError, match=r"expected one of torch\.float32, .*got torch\.float64"):
         normalised(2, 0.0)(x, weight.double(), weight, None)
     row = torch.arange(3)
-    seeds = build_seed_index(row, torch.ones(3), torch.zeros(3, dtype=torch.bool), count=3)
+    seeds = build_seed_index(row, torch.ones(3), row < 0, row, count=3)
     for wrong in (seeds._replace(rows=row + 1), seeds._replace(source=row + 4)):
         with pytest.raises(IndexError, match="out of range"):
             blend(x, [normal(2, 2, 2, 3, 4)], wrong)

@@ -37,9 +37,8 @@ from morphogen.device.malloc import keep_freed_memory
 KERNELS = {  # operators that a kernel serves
     **{
         name: (name,)
-        for name in ("attention", "blend", "conv", "norm", "pool", "standardise", "sums")
+        for name in ("attention", "blend", "conv", "norm", "pool", "standardise", "sums", "take")
     },
-    "take": ("take", "take_blocks"),
 }
 SETTINGS = {
     "digits_e8": ("digits", 8),

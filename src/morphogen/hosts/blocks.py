@@ -6,14 +6,13 @@ the other, leaf by leaf.  So an optimiser step is a few operations on one tensor
 leaf is a contiguous part of the buffer.  A gate belongs to its seed.
 """
 
-import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from morphogen.hosts.layout import Leaves, ParamLayout
+from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import SlotPlan
 from morphogen.hosts.sites import SlotIndex, SlotParams, slot_layouts
@@ -35,7 +34,7 @@ class ParamIndex(NamedTuple):
 
 def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
     """Flatten all blocks into one buffer.  -> [N], in dtype and device of `like`."""
-    blocks = [block for rows in params if rows is not None for block in (*rows.seeds, rows.gates)]
+    blocks = [block for slot in params if slot is not None for block in slot]
     leaves = [leaf.flatten() for block in blocks for leaf in block.values()]
     return torch.cat(leaves) if leaves else like.new_zeros(0)
 
@@ -46,20 +45,19 @@ def split_params(
     """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing
     runs.
     """
-    layouts = block_layouts(plans, net=net)
+    layouts = _block_layouts(plans, net=net)
     leaves = [(rows, leaf) for slot in layouts for rows, layout in slot for leaf in layout.leaves]
     sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
     shapes = [(rows, *leaf.shape) for rows, leaf in leaves]
-    views = split_views(buffer, sizes, shapes)
-    named = iter([(leaf.name, view) for (_, leaf), view in zip(leaves, views, strict=True)])
-    params: list[tuple[Leaves, ...]] = [
-        tuple([dict(itertools.islice(named, len(layout.leaves))) for _, layout in slot])
+    views = iter(split_views(buffer, sizes, shapes))
+    params = [
+        tuple([{leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot])
         for slot in layouts
     ]
-    return tuple([SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params])
+    return tuple([slot or None for slot in params])
 
 
-def block_layouts(
+def _block_layouts(
     plans: tuple[SlotPlan, ...], *, net: Net
 ) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
     """Rows and layout of every block, per slot; empty where nothing runs."""
@@ -78,8 +76,8 @@ def build_param_index(
     slots = len(net.slots)
     owners = []
     sizes = []
-    for s, (index, layouts) in enumerate(zip(indices, block_layouts(plans, net=net), strict=True)):
-        targets = () if index is None else (*index.env, index.gate_env)
+    for s, (index, layouts) in enumerate(zip(indices, _block_layouts(plans, net=net), strict=True)):
+        targets = () if index is None else index.owners
         for env, (_, layout) in zip(targets, layouts, strict=True):
             owners += [env * slots + s for _ in layout.leaves]
             sizes += [leaf.size for leaf in layout.leaves]

@@ -96,19 +96,13 @@ def _seed_leaves(channels: int) -> dict[Blueprint, tuple[ParamLeaf, ...]]:
     }
 
 
-def reads_shared_block(module: SeedModule) -> bool:
-    """Return whether a blueprint reads its inputs in one block with others of its kind."""
-    return isinstance(module, CnnBlueprint) and module.code in _CONV3X3
-
-
 def cnn_deltas(
     parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]
 ) -> dict[Blueprint, Tensor]:
     """Return the deltas of the seeds of a slot, in blocks by their first blueprint.
 
-    Shapes: parts [R_b, *shape] per blueprint, in `COMPUTE_ORDER`; x [B, H, W, n, C] by the first
-    blueprint that reads the block -> [B, H, W, m, C] each; `conv_small` and `depthwise` are in one
-    block.
+    Shapes: parts [R_b, *shape], x [B, H, W, R_b, C] per blueprint, in `COMPUTE_ORDER` -> [B, H, W,
+    m, C] each; `conv_small` and `depthwise` are in one block.
     """
     blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
     blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
@@ -147,7 +141,7 @@ def _conv3x3_blocks(
     if not kinds:
         return {}
     weight = _concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
-    z = stacked_conv(x[kinds[0]], weight)
+    z = stacked_conv(_concat([x[b] for b in kinds], _ROWS), weight)
     sizes = [parts[b]["bias"].shape[0] for b in kinds]
     features = dict(zip(kinds, z.split_with_sizes(sizes, _ROWS) if sizes[1:] else [z], strict=True))
     if Blueprint.CONV_HEAVY in features:

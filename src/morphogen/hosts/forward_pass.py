@@ -2,21 +2,24 @@
 rows that hold it.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from morphogen.hosts.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.layout import Leaves
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import SlotPlan
-from morphogen.hosts.seed_deltas import group_inputs, seed_deltas
-from morphogen.hosts.seed_module import gate_openness
+from morphogen.hosts.seed_module import Modules, gate_openness
 from morphogen.hosts.sites import SlotIndex, SlotParams
 from morphogen.kernels.blend import blend
 from morphogen.kernels.pool import max_pool2d
-from morphogen.kernels.take import seed_inputs, take_row_blocks, take_rows
+from morphogen.kernels.take import seed_inputs, take_rows
 from morphogen.state.env import Instance
+from morphogen.vocab.blueprint import Blueprint
 
 UNUSED_LOGIT = -1e4  # of a class that is not in use
 
@@ -97,22 +100,36 @@ def _apply_slot(
     if index.parent_row is not None:
         h = take_rows(h, index.parent_row)
         rows = rows._replace(env=index.row_env)
-    parts = {
-        group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)
-    }
-    seeds = {group.blueprint: group.size for group in plan.groups}
-    groups = group_inputs(parts, net.modules)
-    sizes = [sum([seeds[code] for code in codes]) for codes in groups]
-    sizes = [*sizes, plan.gates] if plan.gates else sizes
     if net.host.isolates or not h.requires_grad:
-        inputs = take_row_blocks(h.detach(), index.input_rows, sizes)
+        inputs = take_rows(h.detach(), index.input_rows)
     else:
-        inputs = seed_inputs(h, index.input_rows, sizes, index.seeds.source, index.seeds.gates)
+        inputs = seed_inputs(h, index.input_rows, index.seeds.source, index.seeds.gates)
+    sizes = [group.size for group in plan.groups]
+    *blocks, gate_inputs = inputs.split_with_sizes([*sizes, plan.gates], -2)
+    codes = [group.blueprint for group in plan.groups]
+    *seeds, gates = params
     openness = None
     if plan.gates:
-        openness = gate_openness(params.gates, inputs[-1], causal=net.host.causal)
-    # the last input belongs to gates
-    x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}
-    deltas = seed_deltas(parts, x, net.modules)
+        openness = gate_openness(gates, gate_inputs, causal=net.host.causal)
+    parts = dict(zip(codes, seeds, strict=True))
+    deltas = _seed_deltas(parts, dict(zip(codes, blocks, strict=True)), net.modules)
     h = blend(h, deltas, index.seeds, multiplied=plan.multiplied_spans, openness=openness)
     return h, rows
+
+
+def _seed_deltas(
+    parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor], modules: Modules
+) -> list[Tensor]:
+    """Return the deltas of the seeds of a slot, in blocks in the order of `parts`.
+
+    Shapes: parts {name: [R_b, *shape]} and x [B, ..., R_b, C] per blueprint in `COMPUTE_ORDER` ->
+    [B, ..., m, C] each, together as many rows as the parts.
+    """
+    known = {
+        code: leaves for code, leaves in parts.items() if isinstance(modules[code], CnnBlueprint)
+    }
+    deltas = cnn_deltas(known, x) if known else {}
+    for code in parts:
+        if code not in known:
+            deltas[code] = modules[code].delta(parts[code], x[code].contiguous())
+    return [deltas[code] for code in parts if code in deltas]

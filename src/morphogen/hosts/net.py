@@ -13,8 +13,7 @@ from morphogen.errors import ConfigError
 from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.precision import FULL, Precision
-from morphogen.hosts.seed_deltas import Modules
-from morphogen.hosts.seed_module import gate_layout, seed_layout
+from morphogen.hosts.seed_module import Modules, gate_layout, seed_layout
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes
 from morphogen.vocab.slot import SlotSpec

@@ -3,6 +3,7 @@ any seed.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from morphogen.hosts.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.kernels.elementwise import by_vectors, silu
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.sums import spatial_mean
-from morphogen.vocab.blueprint import bottleneck_width
+from morphogen.vocab.blueprint import Blueprint, bottleneck_width
 from morphogen.vocab.slot import SlotSpec
 
 
@@ -68,6 +69,9 @@ class SeedModule(ABC):
     def macs(self, slot: SlotSpec) -> int | None:
         """Multiply-accumulates of one seed for one sample; None: not known."""
         return None
+
+
+Modules = Mapping[Blueprint, SeedModule]  # by code
 
 
 def seed_layout(module: SeedModule, channels: int) -> ParamLayout:

@@ -28,68 +28,43 @@ class SlotIndex(NamedTuple):
     come last.
     """
 
-    env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
+    owners: tuple[Tensor, ...]  # int64 [n] per group, then [G] of the gates: env of each
     seeds: SeedIndex  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
-    gate_env: Tensor  # int64 [G]
     # int64 [rows after], row before the slot that each row continues; None: nothing splits
-    parent_row: Tensor | None
-    row_env: Tensor | None  # int64 [rows after], env of each row after a split
+    parent_row: Tensor | None = None
+    row_env: Tensor | None = None  # int64 [rows after], env of each row after a split
 
 
-class SlotParams(NamedTuple):
-    """Parameters of everything that runs at one slot."""
-
-    seeds: tuple[Leaves, ...]  # [n, *shape] per group
-    gates: Leaves  # [G, *shape]
-
-
-class _Candidates(NamedTuple):
-    """Candidates of a membership at one slot."""
-
-    env: Tensor  # int64 [N]
-    row: Tensor  # int64 [N], row of the features after the slot
-    alpha: Tensor  # float [N]
-    training: Tensor  # bool [N]
-
-
-def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
-    return _Candidates(
-        env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING)
-    )
+# Parameters of everything that runs at one slot: [n, *shape] per group, then [G, *shape] of the
+# gates.
+SlotParams = tuple[Leaves, ...]
 
 
 def _slot_index(
-    order: Tensor,
-    plan: SlotPlan,
-    candidates: _Candidates,
-    rows: int,
-    split: tuple[Tensor, Tensor] | None = None,
+    slots: Slots, s: int, plan: SlotPlan, order: Tensor, env: Tensor, row: Tensor, *, rows: int
 ) -> SlotIndex:
     """Build the index lists of a slot.
 
-    Shapes: order int64 [13, N], of `Membership.order`; rows: R, of the features after the slot;
-    split int64 [R] each, parent and env of every row -> SlotIndex.
+    Shapes: order int64 [13, N], of `Membership.order`; env, row int64 [N], of the candidates; rows:
+    R, of the features after the slot.
     """
     member = torch.cat([order[group.blueprint.value, : group.size] for group in plan.groups])
     gates = order[GATES, : plan.gates]
-    feature_rows = candidates.row[member]
-    position = torch.zeros_like(candidates.row).index_copy(
+    owner = env[member]
+    position = torch.zeros_like(row).index_copy(
         0, member, torch.arange(len(member), device=member.device)
     )
     return SlotIndex(
-        env=candidates.env[member].split([group.size for group in plan.groups]),
+        owners=(*owner.split([group.size for group in plan.groups]), env[gates]),
         seeds=build_seed_index(
-            feature_rows,
-            candidates.alpha[member],
-            candidates.training[member],
+            row[member],
+            slots.alpha[:, s][owner],
+            slots.stage[:, s][owner] == int(Stage.TRAINING),
             position[gates],
             count=rows,
         ),
-        input_rows=torch.cat((feature_rows, candidates.row[gates])),
-        gate_env=candidates.env[gates],
-        parent_row=split and split[0],
-        row_env=split and split[1],
+        input_rows=torch.cat((row[member], row[gates])),
     )
 
 
@@ -101,7 +76,7 @@ def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex |
     envs = slots.stage.shape[0]
     env = torch.arange(envs, device=order.device)
     return tuple(
-        _slot_index(order[s], slot_plan, _candidates(slots, s, env, env), envs)
+        _slot_index(slots, s, slot_plan, order[s], env, env, rows=envs)
         if slot_plan.groups
         else None
         for s, slot_plan in enumerate(plan.train)
@@ -119,18 +94,18 @@ def validation_indices(
     order = validation_membership(slots, tree, net=net).order()
     envs, width = tree.row.shape[1:]
     env = torch.arange(envs * width, device=slots.stage.device) // width
-    indices: dict[int, SlotIndex | None] = {}
+    indices: dict[int, SlotIndex] = {}
     before = envs
     for level, s in enumerate(net.execution):
         after = plan.rows[level]
-        slot_plan = plan.evaluate[s]
-        split = None
-        if after != before:
-            first = row_candidates(tree, level + 1, after)
-            split = tree.number[level].flatten()[first], first // width
-        if slot_plan.groups:
-            candidates = _candidates(slots, s, env, tree.number[level + 1].flatten())
-            indices[s] = _slot_index(order[s], slot_plan, candidates, after, split)
+        if plan.evaluate[s].groups:
+            row = tree.number[level + 1].flatten()
+            index = _slot_index(slots, s, plan.evaluate[s], order[s], env, row, rows=after)
+            if after != before:
+                first = row_candidates(tree, level + 1, after)
+                parent = tree.number[level].flatten()[first]
+                index = index._replace(parent_row=parent, row_env=first // width)
+            indices[s] = index
         before = after
     return tuple(indices.get(s) for s in range(len(net.slots)))
 
@@ -154,23 +129,31 @@ def gather_params(
     or "momentum".
     """
     params: list[SlotParams | None] = []
-    for s, (slot, plan, index) in enumerate(zip(net.slots, plans, indices, strict=True)):
+    for s, index in enumerate(indices):
         if index is None:
             params.append(None)
             continue
-        rows, (*layouts, gate) = storage[slot.name, leaf], slot_layouts(plan, s, net=net)
-        groups = tuple(
-            layout.split(rows[:, : layout.size].index_select(0, env))
-            for layout, env in zip(layouts, index.env, strict=True)
+        layouts = slot_layouts(plans[s], s, net=net)
+        columns = _block_columns(storage[net.names[s], leaf], layouts)
+        blocks = zip(columns, layouts, index.owners, strict=True)
+        params.append(
+            tuple([layout.split(part.index_select(0, env)) for part, layout, env in blocks])
         )
-        gates = gate.split(rows[:, rows.shape[-1] - gate.size :].index_select(0, index.gate_env))
-        params.append(SlotParams(groups, gates))
     return tuple(params)
 
 
 def slot_layouts(plan: SlotPlan, s: int, *, net: Net) -> tuple[ParamLayout, ...]:
     """Layout of the seeds of every group in slot s, then of the gates."""
     return net.layouts(s, tuple([group.blueprint for group in plan.groups]))
+
+
+def _block_columns(storage: Tensor, layouts: tuple[ParamLayout, ...]) -> list[Tensor]:
+    """Columns of every block of a slot: seeds are stored first in a row, a gate last.  [E, P_s] ->
+    views.
+    """
+    *groups, gate = layouts
+    seeds = [storage[:, : layout.size] for layout in groups]
+    return [*seeds, storage[:, storage.shape[-1] - gate.size :]]
 
 
 def scatter_params(
@@ -186,8 +169,7 @@ def scatter_params(
     if params is None or index is None:
         return storage
     out = storage.clone()
-    *groups, gate = layouts
-    for layout, leaves, env in zip(groups, params.seeds, index.env, strict=True):
-        out[:, : layout.size].index_copy_(0, env, layout.join(leaves))
-    out[:, out.shape[-1] - gate.size :].index_copy_(0, index.gate_env, gate.join(params.gates))
+    columns = _block_columns(out, layouts)
+    for part, layout, leaves, env in zip(columns, layouts, params, index.owners, strict=True):
+        part.index_copy_(0, env, layout.join(leaves))
     return out

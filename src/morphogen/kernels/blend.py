@@ -224,7 +224,7 @@ def _kernel(
     *index, ends = where
     out, tanh = results
     tensors = features.contiguous(), out, None, None, 0, None, tanh
-    _call("blend", features.shape, index, tensors, deltas, ends, ())
+    call_kernel("blend", *_index_args(features, *index), *tensors, *_delta_args(deltas, ends, ()))
 
 
 def _kernel_backward(results: list[Tensor], grad: Tensor, *args: Any) -> None:
@@ -232,27 +232,25 @@ def _kernel_backward(results: list[Tensor], grad: Tensor, *args: Any) -> None:
     features_grad, sums, *delta_grads = results
     inputs = make_contiguous(features), features_grad if ends else None, grad.contiguous()
     tensors = *inputs, gates, sums.shape[1], sums, tanh
-    _call("blend_backward", grad.shape, index, tensors, deltas, ends, delta_grads)
+    blocks = _delta_args(deltas, ends, delta_grads)
+    call_kernel("blend_backward", *_index_args(grad, *index), *tensors, *blocks)
 
 
-def _call(
-    name: str,
-    shape: torch.Size,
-    index: Sequence[Tensor],
-    tensors: tuple[Any, ...],
-    deltas: Sequence[Tensor],
-    ends: Sequence[int],
-    delta_grads: Sequence[Tensor],
-) -> None:
-    """Call a kernel.  shape: of the features; index: rows, factor and source of the seeds."""
-    rows, factor, source = index
+def _index_args(
+    features: Tensor, rows: Tensor, factor: Tensor, source: Tensor
+) -> tuple[Tensor | int, ...]:
+    """Return sizes and indices in the order of the kernels' arguments."""
+    shape = features.shape
     seeds = rows.shape[0]
     sizes = shape[0], shape[1:_ROWS].numel(), *shape[_ROWS:], seeds
-    where = source, rows, factor.contiguous(), seeds * (factor.dim() > 1)
-    blocks = block_args([make_evenly_strided(block) for block in deltas])
-    pooling = 0, 0, None
-    spans = tuple(ends)
-    call_kernel(name, *sizes, *where, *tensors, *pooling, blocks, spans, block_args(delta_grads))
+    return *sizes, source, rows, factor.contiguous(), seeds * (factor.dim() > 1)
+
+
+def _delta_args(
+    deltas: Sequence[Tensor], ends: Sequence[int], grads: Sequence[Tensor]
+) -> tuple[Any, ...]:
+    blocks = [make_evenly_strided(block) for block in deltas]
+    return 0, 0, None, block_args(blocks), tuple(ends), block_args(grads)
 
 
 def _shapes(features: Tensor, deltas: Sequence[Tensor], *where: Any) -> tuple[Tensor, Tensor]:

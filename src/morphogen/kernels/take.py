@@ -2,7 +2,6 @@
 innermost.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,61 +15,46 @@ from morphogen.kernels.native import block_args, call_kernel, operator
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Select rows in the given order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
     if form_of("take", x) is Form.KERNEL:
-        return _take_blocks(x, rows, rows.shape)[0]
+        return _take(x, rows)
     chosen = x.flatten(0, -3).index_select(1, rows)  # of three axes: far faster
     return chosen.view(*x.shape[:-2], -1, x.shape[-1])
 
 
-def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Select rows in the given order, in blocks of the given sizes; x is read once.
+def seed_inputs(x: Tensor, rows: Tensor, source: Tensor, gates: Tensor) -> Tensor:
+    """Select the features that seeds, and then gates, read; its gradient is a selection, too.
 
-    Shapes: x [B, ..., R, C], rows int64 [N], sizes sum to N -> [B, ..., n, C] each.
+    Promise: x gets a gradient through the inputs of seeds that are blended, and of no others.
+    Shapes: x [B, ..., R, C]; rows int64 [N + G]; source int64 [R], gates int64 [G], as in
+    `SeedIndex` -> [B, ..., N + G, C].
     """
-    if len(sizes) > 1 and form_of("take_blocks", x) is Form.KERNEL:
-        return _take_blocks(x, rows, sizes)
-    return list(take_rows(x, rows).split_with_sizes(list(sizes), -2))
-
-
-def seed_inputs(
-    h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gates: Tensor
-) -> list[Tensor]:
-    """Select the features that seeds, and then gates, read; a selection is its gradient, too.
-
-    Promise: h gets a gradient through the inputs of seeds that are blended, and of no others.
-    Shapes: h [B, ..., R, C]; rows int64 [N + G]; sizes sum to N + G; source int64 [R], gates int64
-    [G], as in `SeedIndex` -> [B, ..., n, C] each.
-    """
-    return list(apply_function(_SeedInputs, h, rows, sizes, source, gates))
+    return apply_function(_SeedInputs, x, rows, source, gates)
 
 
 class _SeedInputs(torch.autograd.Function):
     """A row of features has one seed at most, and one gate."""
 
     @staticmethod
-    def forward(
-        h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gated: Tensor
-    ) -> tuple[Tensor, ...]:
-        return tuple(take_row_blocks(h, rows, sizes))
+    def forward(x: Tensor, rows: Tensor, source: Tensor, gates: Tensor) -> Tensor:
+        return take_rows(x, rows)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[3:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        source, gated = ctx.saved_tensors
-        gates = gated.shape[0]
+        source, gates = ctx.saved_tensors
         nothing = torch.zeros_like(grads[0][..., :1, :])
-        blocks = torch.cat((*grads, nothing), dim=-2)  # seeds, gates, nothing
-        seeds = blocks.shape[-2] - gates - 1
-        none = torch.full((seeds + 1,), seeds + gates, device=source.device)  # the row of nothing
-        numbers = torch.arange(seeds + gates, device=source.device)
-        seed_row = none.index_copy(0, numbers[:seeds], numbers[:seeds])
-        grad = take_rows(blocks, seed_row[source])
-        if gates:
-            gate_row = none.index_copy(0, gated, numbers[seeds:])
-            grad = grad + take_rows(blocks, gate_row[source])
-        return grad, None, None, None, None
+        read = torch.cat((grads[0], nothing), dim=-2)  # by seeds, gates, nobody
+        numbers = torch.arange(read.shape[-2], device=source.device)
+        count = len(numbers) - len(gates) - 1  # of seeds
+        nobody = numbers.new_full((count + 1,), len(numbers) - 1)
+        seed_row = nobody.index_copy(0, numbers[:count], numbers[:count])
+        grad = take_rows(read, seed_row[source])
+        if len(gates):
+            gate_row = nobody.index_copy(0, gates, numbers[count:-1])
+            grad = grad + take_rows(read, gate_row[source])
+        return grad, None, None, None
 
 
 def images_innermost(x: Tensor) -> Tensor:
@@ -96,15 +80,13 @@ def images_innermost(x: Tensor) -> Tensor:
     return x.permute(1, 3, 4, 0, 2).clone(memory_format=torch.contiguous_format)
 
 
-def _kernel(blocks: Sequence[Tensor], x: Tensor, rows: Tensor, *_: Any) -> None:
+def _kernel(out: Tensor, x: Tensor, rows: Tensor) -> None:
     sizes = x.shape[:-2].numel(), *x.shape[-2:], rows.shape[0]
-    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args(blocks))
+    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args([out]))
 
 
-def _shapes(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    return [x.new_empty(*x.shape[:-2], size, x.shape[-1]) for size in sizes]
+def _shapes(x: Tensor, rows: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-2], rows.shape[0], x.shape[-1])
 
 
-_take_blocks = operator(
-    "take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel, _shapes
-)
+_take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel, _shapes)

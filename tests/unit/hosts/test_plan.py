@@ -51,7 +51,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             members = [e for e in members if int(own.blueprint[e, s]) == group.blueprint]
             multiplied = [e for e in members if int(own.algorithm[e, s]) == 2]
             assert (
-                slot_index.env[at].tolist()
+                slot_index.owners[at].tolist()
                 == [e for e in members if e not in multiplied] + multiplied
             )
             assert (group.added, group.multiplied) == (
@@ -63,7 +63,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             for e in range(ENVS)
             if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3
         ]
-        assert slot_index.gate_env.tolist() == gated
+        assert slot_index.owners[-1].tolist() == gated
         assert slot_index.seeds.rows[slot_index.seeds.gates].tolist() == gated
 
 

@@ -18,7 +18,7 @@ from morphogen.kernels.blend import blend, build_seed_index
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
-from morphogen.kernels.take import take_row_blocks, take_rows
+from morphogen.kernels.take import take_rows
 
 pytestmark = pytest.mark.skipif(
     not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels"
@@ -132,11 +132,8 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     x = normal(*shape)
     x[0, 0, 0] = float("nan")
     rows = torch.tensor(chosen, dtype=torch.int64) % shape[3]
-    one = take_rows(x, rows)
-    parts = take_row_blocks(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2])
-    expected = x[..., rows, :]
-    assert torch.equal(one.view(torch.int32), expected.contiguous().view(torch.int32))
-    assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
+    expected = x[..., rows, :].contiguous()
+    assert torch.equal(take_rows(x, rows).view(torch.int32), expected.view(torch.int32))
 
 
 def on_threads(count, call):
@@ -251,7 +248,7 @@ def test_declared_shapes_equal_the_results():
     cases = {
         "norm": norm_args,
         "norm_backward": (normal(*out.shape, seed=1), *norm_args[:6], stats, 0.0, True),
-        "take_blocks": (x, rows, [1, 2]),
+        "take": (x, rows),
         "pool": (x,),
     }
     for name, args in cases.items():

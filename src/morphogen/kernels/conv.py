@@ -19,13 +19,12 @@ from morphogen.kernels.native import (
 from morphogen.kernels.threads import one_thread
 
 
-def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
+def stacked_conv(x: Tensor, weight: Tensor) -> Tensor:
     """Convolve and keep height and width.
 
     Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k], k odd
     -> [B, H, W, R, O]. With as many inputs as outputs and a weight [R, O, 1, k, k] the convolution
     is depthwise.
-    `form`: implementation; None = the fastest one.
 
     Example:
         >>> import torch
@@ -37,7 +36,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
         >>> mg.hosts.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
         [9.0, 1.0]
     """
-    form = form or form_of("conv", x, weight)
+    form = form_of("conv", x, weight)
     if form is Form.MATRIX:
         return _matrix_conv(x, weight)
     if form in (Form.KERNEL, Form.ORDERED):
@@ -167,33 +166,19 @@ def _repeat_row(x: Tensor) -> Tensor:
 
 
 def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:
-    x = _kernel_input(x, weight)
+    x = make_evenly_strided(x)
     call_kernel("conv", *_sizes(x, weight), x, weight.contiguous(), out, None, None, None)
 
 
 def _kernel_backward(
     results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, weight: Tensor, needs: bool
 ) -> None:
-    x = _kernel_input(x, weight, channels=x.shape[-1] if needs else None)
+    x = make_evenly_strided(x)
     x_grad, weight_grad = results
-    tensors = (
-        x,
-        weight.contiguous(),
-        None,
-        grad.contiguous(),
-        x_grad if needs else None,
-        weight_grad,
+    inputs = x, weight.contiguous(), None, grad.contiguous()
+    call_kernel(
+        "conv_backward", *_sizes(x, weight), *inputs, x_grad if needs else None, weight_grad
     )
-    call_kernel("conv_backward", *_sizes(x, weight), *tensors)
-
-
-def _kernel_input(x: Tensor, weight: Tensor, *, channels: int | None = None) -> Tensor:
-    """Return the input in the layout of the kernel.  channels: of x, if it needs a gradient."""
-    serves = channels is None or has_channel_kernel(channels)
-    if not serves or form_of("conv", x, weight) is not Form.KERNEL:
-        got = f"{tuple(x.shape)} and {tuple(weight.shape)}"
-        raise ValueError(f"x, weight: expected shapes that `form_of` maps to KERNEL, got {got}")
-    return make_evenly_strided(x)
 
 
 def _sizes(x: Tensor, weight: Tensor) -> tuple[int, ...]:

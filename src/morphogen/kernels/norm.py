@@ -39,10 +39,10 @@ class _Factors(NamedTuple):
 
     gain: Tensor | None  # [R, C]
     bias: Tensor  # [R, C]
-    channel_mask: Tensor | None  # [R, C], 1 or 0
+    channel_mask: Tensor | None = None  # [R, C], 1 or 0
     # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None: no mask
-    inverse_count: Tensor | None
-    scale: Tensor | None  # [R, C]
+    inverse_count: Tensor | None = None
+    scale: Tensor | None = None  # [R, C]
 
 
 class _Options(NamedTuple):
@@ -72,44 +72,45 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
     """
-    floors = {block.floor for block in blocks if block.floor > -math.inf}
-    one_by_one = len(blocks) == 1 or len(floors) > 1
-    if one_by_one or form_of("norm", blocks[0].x) is Form.KERNEL:
-        return tuple([_normalise_block(block, _Options(groups, block.floor)) for block in blocks])
-    return _joined_group_norm(blocks, groups)
+    floors = [block.floor for block in blocks]
+    floored = sum([floor > -math.inf for floor in floors])
+    # plain torch takes as many operators for one row as for all
+    joins = len(blocks) > 1 and form_of("norm", blocks[0].x) is not Form.KERNEL
+    if joins and floors == [floors[0]] * floored + [-math.inf] * (len(blocks) - floored):
+        return _joined_group_norm(blocks, groups, floored)
+    return tuple(
+        [
+            _normalise(x, _Options(groups, floor), _Factors(gain, bias, scale=scale))
+            for x, gain, bias, scale, floor in blocks
+        ]
+    )
 
 
-def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
-    """`group_norm` as one block: plain torch takes as many operators for one row as for all."""
-    floored = [n for n, block in enumerate(blocks) if block.floor > -math.inf]
-    order = floored + [n for n, block in enumerate(blocks) if block.floor == -math.inf]
-    ordered = [blocks[n] for n in order]
-    sizes = [block.bias.shape[0] for block in ordered]
-    limited = sum(sizes[: len(floored)]) if len(floored) < len(order) else None
+def _joined_group_norm(
+    blocks: Sequence[NormBlock], groups: int, floored: int
+) -> tuple[Tensor, ...]:
+    """`group_norm` as one block; the first blocks have the same lower limit, the others none."""
+    sizes = [block.bias.shape[0] for block in blocks]
     # Of more axes than three, CUDA copies tensors one by one.
-    joined = torch.cat([block.x.flatten(0, 2) for block in ordered], 1)
+    joined = torch.cat([block.x.flatten(0, 2) for block in blocks], 1)
     x = joined.view(*blocks[0].x.shape[:3], *joined.shape[1:])
     ones = torch.ones_like(x[0, 0, 0])
-    gain = _concat_factors([block.gain for block in ordered], sizes, ones)
-    scale = _concat_factors([block.scale for block in ordered], sizes, ones)
-    bias = torch.cat([block.bias for block in ordered])
-    whole = NormBlock(x, gain, bias, scale)
-    out = _normalise_block(whole, _Options(groups, ordered[0].floor, limited))
-    parts = dict(zip(order, out.split_with_sizes(sizes, -2), strict=True))
-    return tuple([parts[n] for n in range(len(blocks))])
+    factors = _Factors(
+        gain=_concat_factors([block.gain for block in blocks], sizes, ones),
+        bias=torch.cat([block.bias for block in blocks]),
+        scale=_concat_factors([block.scale for block in blocks], sizes, ones),
+    )
+    limited = None if floored == len(blocks) else sum(sizes[:floored])
+    out = _normalise(x, _Options(groups, blocks[0].floor, limited), factors)
+    return out.split_with_sizes(sizes, -2)
 
 
 def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
     """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
     if not [part for part in parts if part is not None]:
         return None
-    return torch.cat(
-        [ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)]
-    )
-
-
-def _normalise_block(block: NormBlock, options: _Options) -> Tensor:
-    return _normalise(block.x, options, _Factors(block.gain, block.bias, None, None, block.scale))
+    pairs = zip(parts, sizes, strict=True)
+    return torch.cat([ones[:size] if part is None else part for part, size in pairs])
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
@@ -118,8 +119,8 @@ def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.in
     """
     # the batch as one sample, every channel a group of its own
     sample = x.flatten(0, 1).unsqueeze(0)
-    factors = _Factors(gain, bias, None, None, None)
-    return _normalise(sample, _Options(x.shape[-1], floor), factors).view(x.shape)
+    options = _Options(x.shape[-1], floor)
+    return _normalise(sample, options, _Factors(gain, bias)).view(x.shape)
 
 
 def masked_group_norm(
@@ -138,7 +139,7 @@ def masked_group_norm(
     1 or 0; inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor`
     0 is a ReLU.
     """
-    factors = _Factors(gain, bias, channel_mask, inverse_count, None)
+    factors = _Factors(gain, bias, channel_mask, inverse_count)
     return _normalise(x, _Options(inverse_count.shape[1], floor), factors)
 
 

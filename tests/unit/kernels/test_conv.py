@@ -124,8 +124,6 @@ def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
 def test_shapes_without_a_kernel_are_left_to_torch(x, weight):
     x, weight = normal(*x), normal(*weight, seed=1)
     assert kernels.form_of("conv", x, weight) is Form.ORDERED
-    with pytest.raises(ValueError, match="expected shapes that `form_of` maps to KERNEL"):
-        stacked_conv(x, weight, form=Form.KERNEL)
     assert kernels.form_of("conv", x.double(), weight) is Form.TORCH
 
 

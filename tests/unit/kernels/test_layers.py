@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import normal
 
-from morphogen.kernels import Form
+from morphogen.kernels import Form, conv
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.linear import linear
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
@@ -64,17 +64,21 @@ def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel)
 @pytest.mark.parametrize("form", [Form.TORCH, Form.ORDERED, Form.MATRIX])
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 @pytest.mark.parametrize("images", [2, 1])  # of every row, or shared
-def test_a_convolution_is_the_same_in_whatever_form_it_is_computed(form, kernel, images):
+def test_a_convolution_is_the_same_in_whatever_form_it_is_computed(
+    form, kernel, images, monkeypatch
+):
+    monkeypatch.setattr(conv, "form_of", lambda *_: form)
     x, weight = _leaf(3, 5, 4, images, 2), _leaf(2, 3, 2, kernel, kernel, seed=1)
     parts = [F.conv2d(_rows(x)[r % images], weight[r], padding=kernel // 2) for r in range(2)]
-    _close(stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 @pytest.mark.parametrize("form", [Form.TORCH, Form.ORDERED, Form.MATRIX])
-def test_a_depthwise_convolution_is_the_same_in_whatever_form_it_is_computed(form):
+def test_a_depthwise_convolution_is_the_same_in_whatever_form_it_is_computed(form, monkeypatch):
+    monkeypatch.setattr(conv, "form_of", lambda *_: form)
     x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
     parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
-    _close(stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 def test_a_linear_layer_of_rows_is_a_loop():

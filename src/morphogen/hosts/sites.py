@@ -42,7 +42,7 @@ SlotParams = tuple[Leaves, ...]
 
 
 def _slot_index(
-    slots: Slots, s: int, plan: SlotPlan, order: Tensor, env: Tensor, row: Tensor, *, rows: int
+    slots: Slots, s: int, plan: SlotPlan, order: Tensor, *, env: Tensor, row: Tensor, rows: int
 ) -> SlotIndex:
     """Build the index lists of a slot.
 
@@ -76,7 +76,7 @@ def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex |
     envs = slots.stage.shape[0]
     env = torch.arange(envs, device=order.device)
     return tuple(
-        _slot_index(slots, s, slot_plan, order[s], env, env, rows=envs)
+        _slot_index(slots, s, slot_plan, order[s], env=env, row=env, rows=envs)
         if slot_plan.groups
         else None
         for s, slot_plan in enumerate(plan.train)
@@ -100,7 +100,7 @@ def validation_indices(
         after = plan.rows[level]
         if plan.evaluate[s].groups:
             row = tree.number[level + 1].flatten()
-            index = _slot_index(slots, s, plan.evaluate[s], order[s], env, row, rows=after)
+            index = _slot_index(slots, s, plan.evaluate[s], order[s], env=env, row=row, rows=after)
             if after != before:
                 first = row_candidates(tree, level + 1, after)
                 parent = tree.number[level].flatten()[first]

@@ -130,11 +130,14 @@ class _Blend(torch.autograd.Function):
         grad = grads[0].contiguous()
         inputs = grad, features, tanh, deltas, seeds.gates if deltas else None
         where = seeds.rows, seeds.factor, seeds.source, ctx.ends, ctx.sizes
-        gradients = _blend_backward if form_of("blend", grad) is Form.KERNEL else _torch_gradients
-        features_grad, sums, *delta_grads = gradients(*inputs, *where)
+        if form_of("blend", grad) is Form.KERNEL:
+            features_grad, sums, *delta_grads = _blend_backward(*inputs, *where)
+            sums = sums.sum(-1)
+        else:
+            features_grad, sums, *delta_grads = _torch_gradients(*inputs, *where)
         openness = None
         if deltas:
-            openness = (sums.sum(-1) * seeds.gate_factor).masked_fill_(seeds.gate_silent, 0.0)
+            openness = (sums * seeds.gate_factor).masked_fill_(seeds.gate_silent, 0.0)
         return features_grad if ctx.ends else grad, openness, None, None, *delta_grads
 
 
@@ -161,7 +164,7 @@ def _torch_gradients(
     gates: Tensor | None,
     *where: Any,
 ) -> list[Tensor]:
-    """Return the gradient of the features, gradient times delta of the gates [B, G, 1], and the
+    """Return the gradient of the features, gradient times delta of the gates [B, G], and the
     gradients of all deltas; arguments of the operator `blend_backward`.
     """
     rows, factor, source, ends, sizes = where
@@ -170,14 +173,15 @@ def _torch_gradients(
     if gates is not None:
         products = take_rows(row_grads, gates) * take_rows(torch.cat(deltas, _ROWS), gates)
         sums = products.sum(-1, dtype=statistics_dtype(grad.dtype))  # [B, ..., G]
-        sums = (sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)).unsqueeze(-1)
+        sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     delta_grads = row_grads * _expand_rows(factor, row_grads)
     if features is not None and tanh is not None:
         parts = _split_spans(delta_grads, ends)
         products = torch.cat(parts[1::2], _ROWS)
         factors = take_rows(features, _multiplied_rows(rows, ends))
-        multiplied = _replace_spans([torch.zeros_like(part) for part in parts], products * tanh)
-        grad = grad + take_rows(torch.cat((*multiplied, _zero_row(grad)), _ROWS), source)
+        nothing = grad.new_zeros(*grad.shape[:_ROWS], len(rows) + 1, grad.shape[-1])
+        multiplied = _replace_spans(_split_spans(nothing, ends), products * tanh)
+        grad = grad + take_rows(torch.cat(multiplied, _ROWS), source)
         products = torch.ops.aten.tanh_backward(products * factors, tanh)
         delta_grads = torch.cat(_replace_spans(parts, products), _ROWS)
     return [grad, sums, *delta_grads.split_with_sizes(sizes, _ROWS)]

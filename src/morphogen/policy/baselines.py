@@ -44,10 +44,9 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     priority = constant_table(priorities, torch.int64, requested.device)
     order = priority[requested] * slots + torch.arange(slots, device=requested.device)
     key = choose(legal, order, len(Op) * slots)
-    slot = choose(legal.any(-1), key.argmin(-1), 0)
-    return choose(
-        legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)
-    ), slot
+    slot = key.argmin(-1)  # the first of equals, where none is legal
+    op = choose(legal, requested, int(Op.WAIT)).gather(1, slot.unsqueeze(1)).squeeze(1)
+    return op, slot
 
 
 def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
@@ -74,11 +73,6 @@ def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict)
         forced=count == 1,
         batch_size=masks.batch_size,
     )
-
-
-def _copy_with(out: Any, **leaves: Tensor) -> ActOutput:
-    """Exchange leaves in a copy, which is not locked: a graph distinguishes locked parts."""
-    return out.replace(**leaves)
 
 
 @dataclass(frozen=True)
@@ -113,20 +107,14 @@ class RandomPolicy(ParameterFree):
     ) -> ActOutput:
         """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
         legal = distribution.build_support(masks)
-        device = noise.device
-        values = (
-            *legal.slot.shape[:-2],
-            legal.slot.shape[-1],
-            len(distribution.ROWS),
-            distribution.WIDTH,
-        )
-        shapes = legal.op.shape, legal.slot.shape, values
-        even = (torch.zeros(shape, dtype=torch.float32, device=device) for shape in shapes)
-        even_tables = distribution.LogitTables(*even)
-        dist = distribution.normalise_tables(even_tables, legal, distribution.NO_FLOOR)
+        values = legal.value.unsqueeze(-3).expand(-1, legal.slot.shape[-1], -1, -1)
+        shapes = (mask.shape for mask in (legal.op, legal.slot, values))
+        even = (torch.zeros(shape, dtype=torch.float32, device=noise.device) for shape in shapes)
+        tables = distribution.LogitTables(*even)
+        dist = distribution.normalise_tables(tables, legal, distribution.NO_FLOOR)
         sample = distribution.sample_action(dist, noise)
-        out = deterministic_output(sample.action, masks, hidden)
-        return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=sample.entropy)
+        out: Any = deterministic_output(sample.action, masks, hidden)
+        return out.replace(op_prob=dist.floored.op.exp(), entropy=sample.entropy)
 
 
 def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:

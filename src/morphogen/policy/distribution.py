@@ -227,38 +227,38 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
 
     Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
-    ops = SIZES[Head.OP]
-    values = noise[..., ops:LANES]
-    op_row = dist.floored.op
-    op = _argmax(op_row, dist.support.op, noise[..., :ops])
-    slot_row = _gather_row(dist.floored.slot, op)
-    slot = _argmax(slot_row, _gather_row(dist.support.slot, op), noise[..., LANES:])
-    rows = _value_rows(op)
-    padding = torch.zeros_like(values[..., :1])
-    pad_noise = constant_table(_PAD_NOISE, torch.int64, op.device)
-    lanes = torch.cat((values, padding), dim=-1)[..., pad_noise]
-    padded = torch.unflatten(lanes, -1, (len(VALUE_HEADS), WIDTH))
-    value_rows = _gather_rows(_gather_row(dist.floored.value, slot), rows)
-    value = _argmax(value_rows, _gather_rows(dist.support.value, rows), padded)
-    relevant = relevant_heads(op)
-    op = op.unsqueeze(-1)
-    slot = slot.unsqueeze(-1)
-    placeholder = constant_table(PLACEHOLDER, torch.int64, op.device)
-    log_p = (
-        op_row.gather(-1, op),
-        slot_row.gather(-1, slot),
-        value_rows.gather(-1, value.unsqueeze(-1)).squeeze(-1),
+    lanes = noise.unsqueeze(-2).split_with_sizes(
+        [SIZES[Head.OP], LANES - SIZES[Head.OP], noise.shape[-1] - LANES], dim=-1
     )
-    entropy = (
-        _entropy(op_row).unsqueeze(-1),
-        _entropy(slot_row).unsqueeze(-1),
-        _entropy(value_rows),
+    op = _draw(dist.floored.op.unsqueeze(-2), dist.support.op.unsqueeze(-2), lanes[0])
+    slots = _gather_rows(dist.floored.slot, op[0])
+    slot = _draw(slots, _gather_rows(dist.support.slot, op[0]), lanes[2])
+    rows = _value_rows(op[0].squeeze(-1))
+    table = _gather_rows(dist.floored.value.flatten(-2), slot[0]).squeeze(-2)
+    values = _gather_rows(torch.unflatten(table, -1, (len(ROWS), WIDTH)), rows)
+    pad_noise = constant_table(_PAD_NOISE, torch.int64, rows.device)
+    padded = F.pad(lanes[1].squeeze(-2), (0, 1))[..., pad_noise]
+    value_noise = torch.unflatten(padded, -1, (len(VALUE_HEADS), WIDTH))
+    value = _draw(values, _gather_rows(dist.support.value, rows), value_noise)
+    action, log_prob, entropy = (
+        torch.cat(heads, dim=-1) for heads in zip(op, slot, value, strict=True)
     )
+    relevant = relevant_heads(op[0].squeeze(-1))
+    placeholder = constant_table(PLACEHOLDER, torch.int64, rows.device)
     return SampledAction(
-        action=torch.where(relevant, torch.cat((op, slot, value), dim=-1), placeholder),
-        log_prob=choose(relevant, torch.cat(log_p, dim=-1), 0.0),
-        entropy=choose(relevant, torch.cat(entropy, dim=-1), 0.0),
+        action=torch.where(relevant, action, placeholder),
+        log_prob=choose(relevant, log_prob, 0.0),
+        entropy=choose(relevant, entropy, 0.0),
     )
+
+
+def _draw(log_p: Tensor, legal: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw from conditionals [..., k, n].  -> value int64, its log-probability, entropy, [..., k]
+    each.
+    """
+    finite = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
+    value = choose(legal, finite + noise, -torch.inf).argmax(-1)
+    return value, log_p.gather(-1, value.unsqueeze(-1)).squeeze(-1), _entropy(log_p)
 
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
@@ -325,22 +325,6 @@ def _exp(log_p: Tensor) -> Tensor:
     powers.
     """
     return F.threshold(log_p.clamp(min=_SMALLEST_LOG).exp(), 1e-37, 0.0)
-
-
-def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
-    finite = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
-    return choose(legal, finite + noise, -torch.inf).argmax(-1)
-
-
-def _gather_row(rows: Tensor, index: Tensor) -> Tensor:
-    """Gather one row per leading position: rows [..., R, *rest], index int64 [...] -> [...,
-    *rest].
-    """
-    lead = index.dim()
-    expanded = index.reshape(index.shape + (1,) * (rows.dim() - lead))
-    return rows.gather(lead, expanded.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(
-        lead
-    )
 
 
 def _gather_rows(rows: Tensor, index: Tensor) -> Tensor:

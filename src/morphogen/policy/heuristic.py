@@ -4,6 +4,7 @@ seeds that cost more than they add.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,10 +12,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.heuristic_spec import HeuristicSpec
-from morphogen.config.parts import BLUEPRINTS
 from morphogen.config.spec import RunSpec, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
+from morphogen.hosts.net import Net
 from morphogen.policy.baselines import (
     ParameterFree,
     action_of_heads,
@@ -26,7 +27,6 @@ from morphogen.rules.features import loss_of_feature, price_of_feature
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.observation import ENV, INSTANCE, NEWEST_HISTORY_FLAG, SLOT, column_index
@@ -116,43 +116,35 @@ class HeuristicPolicy(ParameterFree):
         Shapes: slots float32 [E, S, 46] raw, before int64 [E, S] -> int64 [E, S]; 0 where no seed
         is held.
         """
-        held = slots[..., _SLOT["stage.holding"]] > 0
-        measured = slots[..., _SLOT["contribution_valid"]] > 0
-        after = choose(
-            measured & (self.net_worth(slots) >= self.spec.min_worth), 0, before + measured
-        )
-        return choose(held, after, 0)
+        measured = _slot(slots, "contribution_valid") > 0
+        after = choose(self.pays(slots), 0, before + measured)
+        return choose(_slot(slots, "stage.holding") > 0, after, 0)
 
-    def net_worth(self, slots: Tensor) -> Tensor:
-        """Contribution of each seed less its price, in points.  slots float32 [E, S, 46] raw ->
-        float32 [E, S].
+    def pays(self, slots: Tensor) -> Tensor:
+        """Mask of seeds whose measured contribution is worth their price.  slots float32 [E, S, 46]
+        raw -> bool [E, S].
         """
-        return (slots[..., _SLOT["contribution"]] - slots[..., _SLOT["cost"]]) * 10.0
+        points = (_slot(slots, "contribution") - _slot(slots, "cost")) * 10.0
+        return (_slot(slots, "contribution_valid") > 0) & (points >= self.spec.min_worth)
 
     def requested_ops(self, slots: Tensor, weak: Tensor) -> Tensor:
         """Requested op of each slot: the first rule that fits.
 
         Shapes: slots float32 [E, S, 46] raw, weak int64 [E, S] -> op int64 [E, S].
         """
-        stages = ("germinated", "training", "blending", "holding")
-        on = {name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in stages}
-        rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
-        epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
-        measured = slots[..., _SLOT["contribution_valid"]] > 0
+        training = _slot(slots, "stage.training") > 0
+        holding = _slot(slots, "stage.holding") > 0
+        rest = (_slot(slots, "stage.blending") > 0) & (_slot(slots, "alpha_mode.hold") > 0)
+        epochs = (_slot(slots, "epochs_in_stage") * 20.0).round()
         rules = [
-            (on["germinated"], Op.ADVANCE),
-            (on["training"] & (epochs >= MAX_EPOCHS_IN_STAGE), Op.PRUNE),
-            (on["training"] & (epochs >= self.min_training_epochs), Op.ADVANCE),
-            (rest & (slots[..., _SLOT["alpha"]] >= _ALPHA_FULL), Op.ADVANCE),
-            (on["holding"] & (weak >= self.spec.patience), Op.PRUNE),
+            (_slot(slots, "stage.germinated") > 0, Op.ADVANCE),
+            (training & (epochs >= MAX_EPOCHS_IN_STAGE), Op.PRUNE),
+            (training & (epochs >= self.min_training_epochs), Op.ADVANCE),
+            (rest & (_slot(slots, "alpha") >= _ALPHA_FULL), Op.ADVANCE),
+            (holding & (weak >= self.spec.patience), Op.PRUNE),
         ]
         if self.keeps:
-            rules.append(
-                (
-                    on["holding"] & measured & (self.net_worth(slots) >= self.spec.min_worth),
-                    Op.FOSSILIZE,
-                )
-            )
+            rules.append((holding & self.pays(slots), Op.FOSSILIZE))
         wish = torch.zeros_like(epochs, dtype=torch.int64)
         for applies, op in reversed(rules):
             wish = choose(applies, int(op), wish)
@@ -163,21 +155,20 @@ class HeuristicPolicy(ParameterFree):
 
         Shapes: env float32 [E, 52] raw -> bool [E].
         """
-        epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
-        due = (env[:, _ENV["plateau"]] * 10.0).round() >= self.spec.min_plateau
+        epoch = (_env(env, "progress") * self.episode_length).round()
+        due = (_env(env, "plateau") * 10.0).round() >= self.spec.min_plateau
         if self.spec.min_fall is not None:
-            fall = (env[:, _ENV["best_acc"]] - env[:, _ENV["acc_history.4"]]) * 100.0
-            due = due | ((fall >= self.spec.min_fall) & (env[:, _ENV[NEWEST_HISTORY_FLAG]] > 0))
+            fall = (_env(env, "best_acc") - _env(env, "acc_history.4")) * 100.0
+            due = due | ((fall >= self.spec.min_fall) & (_env(env, NEWEST_HISTORY_FLAG) > 0))
         if self.spec.min_loss is not None:
-            due = due & (loss_of_feature(env[:, _ENV["train_loss"]]) >= self.spec.min_loss)
+            due = due & (loss_of_feature(_env(env, "train_loss")) >= self.spec.min_loss)
         return due & (epoch >= self.spec.first_epoch)
 
     def has_room(self, slots: Tensor) -> Tensor:
         """Mask of envs with fewer seeds than `max_seeds`.  slots float32 [E, S, 46] raw -> bool
         [E].
         """
-        seeds = slots[..., _SLOT["has_seed"]].sum(-1)
-        return seeds < (self.spec.max_seeds or math.inf)
+        return _slot(slots, "has_seed").sum(-1) < (self.spec.max_seeds or math.inf)
 
     def choose_seed(self, obs: Observation, masks: ActionMasks) -> SeedChoice:
         """Choose the first blueprint in order that some free slot can have at a price that is low
@@ -186,80 +177,60 @@ class HeuristicPolicy(ParameterFree):
         The slot is the first one in order that can have it.
         """
         price = price_of_feature(obs.instance[:, _TASK["param_price"]])
-        codes = constant_table(self.rotation, torch.int64, price.device)
-        sizes = constant_table(self.counts, torch.int64, price.device)[:, codes]  # [S, K]
+        table = partial(constant_table, dtype=torch.int64, device=price.device)
+        codes = table(self.rotation)
+        places = table(self.places or tuple(range(len(self.counts))))
+        sizes = table(self.counts)[places][:, codes]
         costs = parameter_price(sizes.flatten(), price, param_budget=self.param_budget) / 100.0
-        living = obs.slots[..., _SLOT["cost"]].sum(-1, keepdim=True) / 10.0
+        living = _slot(obs.slots, "cost").sum(-1, keepdim=True) / 10.0
         cheap = (living + costs <= self.spec.max_cost).view(len(price), *sizes.shape)
-        fits = (
-            cheap
-            & masks.slot[:, int(Op.GERMINATE)].unsqueeze(-1)
-            & masks.blueprint[:, codes].unsqueeze(1)
-        )
-        places = constant_table(
-            self.places or tuple(range(len(self.counts))), torch.int64, price.device
-        )
-        fits = fits[:, places]
-        kind = fits.any(1).int().argmax(-1)
-        place = fits[torch.arange(len(price), device=price.device), :, kind].int().argmax(-1)
-        return SeedChoice(fits.flatten(1).any(-1), places[place], codes[kind])
+        free = masks.slot[:, int(Op.GERMINATE)][:, places].unsqueeze(-1)
+        fits = (cheap & free & masks.blueprint[:, codes].unsqueeze(1)).mT.flatten(1)
+        first = fits.int().argmax(-1)  # by blueprints, then slots
+        kind = first // len(places)
+        place = first % len(places)
+        return SeedChoice(fits.any(-1), places[place], codes[kind])
 
 
-def blueprint_order(spec: RunSpec, limits: Limits) -> tuple[int, ...]:
-    """Return codes of blueprints in order of preference: those that the spec names, or all, the
-    largest first.
-
-    Raises: ConfigError if the run allows none of the named ones.
-    """
-    codes = {
-        name: code for code, name in enumerate(limits.kinds) if code in limits.allowed_blueprints
-    }
-    sizes = {code: max(row[code] for row in _seed_sizes(spec, limits)) for code in codes.values()}
-    named = spec.heuristic.blueprints
-    order = tuple(codes[name] for name in named if name in codes)
-    if named and not order:
-        raise ConfigError(
-            f"heuristic.blueprints: expected at least one of {', '.join(codes)}, got {list(named)}"
-        )
-    return order or tuple(sorted(codes.values(), key=lambda code: -sizes[code]))
+def _slot(slots: Tensor, feature: str) -> Tensor:
+    return slots[..., _SLOT[feature]]
 
 
-def slot_order(spec: RunSpec) -> tuple[int, ...]:
-    """Return places of slots in order of preference: those that `heuristic.slots` names, or all.
-
-    Raises: ConfigError if the run lacks one of the named ones.
-    """
-    named = spec.heuristic.slots
-    if set(named) - set(spec.slots):
-        raise ConfigError(
-            f"heuristic.slots: expected names out of {', '.join(spec.slots)}, got {list(named)}"
-        )
-    return tuple(map(spec.slots.index, named or spec.slots))
-
-
-def _seed_sizes(spec: RunSpec, limits: Limits) -> tuple[tuple[int, ...], ...]:
-    """Parameters of every blueprint code in every slot of a run; 0 for a code without a
-    blueprint.
-    """
-    host = find_host(spec)
-    codes = range(len(Blueprint))
-    names = {code: limits.kinds[code] for code in limits.allowed_blueprints}
-    parts = {code: BLUEPRINTS[host.module_name(name)] for code, name in names.items()}
-    return tuple(
-        tuple(parts[code].params(slot.channels) if code in parts else 0 for code in codes)
-        for slot in pick_slots(spec)
-    )
+def _env(env: Tensor, feature: str) -> Tensor:
+    return env[:, _ENV[feature]]
 
 
 def build_heuristic(spec: RunSpec, limits: Limits) -> HeuristicPolicy:
-    """Build the rules for the limits, the gates and the thresholds of a resolved spec."""
+    """Build the rules for the limits, the gates and the thresholds of a resolved spec.
+
+    Blueprints and slots are those that the spec names, in their order, or else all, the largest
+    blueprint first.
+    Raises: ConfigError if the run allows none of the named blueprints, or lacks a named slot.
+    """
+    named = spec.heuristic
+    counts = Net(find_host(spec), pick_slots(spec), limits.kinds).counts
+    codes = {
+        name: code for code, name in enumerate(limits.kinds) if code in limits.allowed_blueprints
+    }
+    largest = sorted(codes.values(), key=lambda code: -max(row[code] for row in counts))
+    rotation = [codes[name] for name in named.blueprints if name in codes]
+    if named.blueprints and not rotation:
+        raise ConfigError(
+            f"heuristic.blueprints: expected at least one of {', '.join(codes)}, got "
+            f"{list(named.blueprints)}"
+        )
+    if set(named.slots) - set(spec.slots):
+        raise ConfigError(
+            f"heuristic.slots: expected names out of {', '.join(spec.slots)}, got "
+            f"{list(named.slots)}"
+        )
     return HeuristicPolicy(
-        rotation=blueprint_order(spec, limits),
-        counts=_seed_sizes(spec, limits),
+        rotation=tuple(rotation or largest),
+        counts=counts,
         param_budget=param_budget(spec),
         episode_length=spec.episode_length or 1,
-        spec=spec.heuristic,
+        spec=named,
         min_training_epochs=spec.lifecycle.min_training_epochs,
-        places=slot_order(spec),
+        places=tuple(map(spec.slots.index, named.slots or spec.slots)),
         keeps=TASKS[spec.task].objective == DELIVERED,
     )

@@ -16,7 +16,7 @@ from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
-from morphogen.policy.heuristic import HeuristicPolicy, blueprint_order, build_heuristic
+from morphogen.policy.heuristic import HeuristicPolicy, build_heuristic
 from morphogen.rules.decoding import decode
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
@@ -180,12 +180,15 @@ def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_alrea
 
 def test_blueprints_are_those_of_the_run_the_largest_first_or_those_that_are_named():
     spec = resolve(RunSpec(task="digits", blueprints=("norm", "conv_heavy", "depthwise")))
-    labels = [Blueprint(code).label for code in blueprint_order(spec, build_limits(spec))]
-    assert labels == ["conv_heavy", "depthwise", "norm"]
+
+    def labels(spec):
+        rules = build_heuristic(spec, build_limits(spec))
+        return [Blueprint(code).label for code in rules.rotation]
+
+    assert labels(spec) == ["conv_heavy", "depthwise", "norm"]
     for names in (("norm", "conv_light", "depthwise"), ("depthwise", "norm")):
         named = spec.with_settings(heuristic={"blueprints": names})
-        found = [Blueprint(code).label for code in blueprint_order(named, build_limits(named))]
-        assert found == [name for name in names if name != "conv_light"]
+        assert labels(named) == [name for name in names if name != "conv_light"]
     foreign = spec.with_settings(heuristic={"blueprints": ("bottleneck",)})
     with pytest.raises(
         ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"

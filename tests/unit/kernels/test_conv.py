@@ -1,10 +1,10 @@
-"""Compiled convolutions against plain torch in float64."""
+"""Compiled convolutions against plain torch in float64, which `test_layers.py` compares with loops."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from support.plain_torch import agree, leaf, results
 from support.small_states import normal
 
 from morphogen import kernels
@@ -20,61 +20,15 @@ CHANNELS = st.tuples(
 SIDES = st.tuples(st.sampled_from([4, 8, 12, 16]), st.sampled_from([4, 8, 12, 16]))
 
 
-def plain(x, weight):
-    """A loop over networks."""
-    images = [row.permute(0, 3, 1, 2) for row in x.unbind(3)]
-    result = [
-        F.conv2d(own, weight[r], padding=weight.shape[-1] // 2) for r, own in enumerate(images)
-    ]
-    return torch.stack([one.permute(0, 2, 3, 1) for one in result], 3)
-
-
-def both(x, weight, *, input_grad=True):
-    """Results and gradients: of the kernel, and of plain torch in float64."""
-    assert kernels.form_of("conv", x, weight) is Form.KERNEL
-    result = []
-    for convolve, dtype in ((stacked_conv, torch.float32), (plain, torch.float64)):
-        leaves = [
-            x.to(dtype).detach().requires_grad_(input_grad),
-            weight.to(dtype).detach().requires_grad_(),
-        ]
-        out = convolve(*leaves)
-        out_grad = normal(*out.shape, seed=9).to(dtype)
-        result.append(
-            (
-                out.detach(),
-                *torch.autograd.grad(
-                    out, [leaf for leaf in leaves if leaf.requires_grad], out_grad
-                ),
-            )
-        )
-    return zip(*result, strict=True)
-
-
-def gradients(x, weight, out_grad):
-    """Gradients of both arguments."""
-    leaves = x.detach().requires_grad_(), weight.detach().requires_grad_()
-    return torch.autograd.grad(stacked_conv(*leaves), leaves, out_grad)
-
-
-def agree(x, weight, *, input_grad=True):
-    """Compare the kernel with plain torch, up to rounding."""
-    for ours, wide in both(x, weight, input_grad=input_grad):
-        torch.testing.assert_close(
-            ours.double(), wide, rtol=1e-4, atol=1e-5 * float(wide.abs().max()) + 1e-6
-        )
-
-
 @given(
     st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans()
 )
 def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, needs_grad):
     inputs, outputs = channels
-    agree(
-        normal(samples, *sides, rows, inputs),
-        normal(rows, outputs, inputs, kernel, kernel, seed=1),
-        input_grad=needs_grad,
-    )
+    x = normal(samples, *sides, rows, inputs).requires_grad_(needs_grad)
+    weight = leaf(rows, outputs, inputs, kernel, kernel, seed=1)
+    assert kernels.form_of("conv", x, weight) is Form.KERNEL
+    agree(stacked_conv, x, weight)
 
 
 @pytest.mark.parametrize(("shape", "outputs"), [
@@ -84,20 +38,16 @@ def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, ke
     ((1, 136, 128, 3, 16), 16),  # planes that fill the cache
 ])  # fmt: skip
 def test_many_networks_are_worked_on_in_bundles(shape, outputs):
-    agree(normal(*shape), normal(shape[3], outputs, shape[4], 3, 3, seed=1))
+    agree(stacked_conv, leaf(*shape), leaf(shape[3], outputs, shape[4], 3, 3, seed=1))
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_slice_of_networks_is_read_where_it_lies(kernel):
-    x, weight = normal(2, 8, 8, 5, 8), normal(3, 8, 8, kernel, kernel, seed=1)
+    x, weight = normal(2, 8, 8, 5, 8)[..., 1:4, :], leaf(3, 8, 8, kernel, kernel, seed=1)
     ours, joint = (
-        stacked_conv(x[..., 1:4, :], weight),
-        stacked_conv(x[..., 1:4, :].contiguous(), weight),
+        results(stacked_conv, own.requires_grad_(), weight) for own in (x, x.contiguous())
     )
-    assert torch.equal(ours, joint)
-    out_grad = normal(*ours.shape, seed=2)
-    pairs = (gradients(own, weight, out_grad) for own in (x[..., 1:4, :], x[..., 1:4, :].clone()))
-    assert all(torch.equal(one, other) for one, other in zip(*pairs, strict=True))
+    assert all(map(torch.equal, ours, joint))
 
 
 @pytest.mark.parametrize(
@@ -107,10 +57,11 @@ def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
     x, weight = normal(2, 4, 4, 3, inputs), normal(3, outputs, inputs, kernel, kernel, seed=1)
     broken, wrong = x.clone(), weight.clone()
     broken[:, :, :, 1], wrong[1] = torch.nan, torch.inf
-    for (ours, _), (other, _) in zip(both(x, weight), both(broken, wrong), strict=True):
-        axis = 3 if ours.dim() == 5 and ours.shape[:3] == x.shape[:3] else 0
-        mask = torch.tensor([0, 2])
-        assert torch.equal(ours.index_select(axis, mask), other.index_select(axis, mask))
+    out, x_grad, weight_grad = results(stacked_conv, x.requires_grad_(), weight.requires_grad_())
+    other = results(stacked_conv, broken.requires_grad_(), wrong.requires_grad_())
+    assert torch.equal(out[..., ::2, :], other[0][..., ::2, :])
+    assert torch.equal(x_grad[..., ::2, :], other[1][..., ::2, :])
+    assert torch.equal(weight_grad[::2], other[2][::2])
 
 
 @pytest.mark.parametrize(("x", "weight"), [

@@ -59,6 +59,15 @@ def spread(dist, count: int):
     )
 
 
+def assert_legal(mask, action):
+    """Every choice of an action int64 [E, 8] is legal; unused heads hold placeholders."""
+    for row, (op, slot, *values) in enumerate(action.tolist()):
+        assert mask.op[row, op]
+        assert not op or mask.slot[row, op, slot]
+        for k, v in enumerate(values, start=2):
+            assert getattr(mask, NAMES[k])[row, v] if k in USED[op] else v == PLACEHOLDERS[k]
+
+
 settings = {
     "slots": st.integers(1, 6),
     "seed": st.integers(0, 10_000),
@@ -101,19 +110,10 @@ def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floo
         for x in tables(envs, slots=slots)
     ]
     dist = d.normalise_tables(LogitTables(*broken), d.build_support(legal), floor)
-    noise = (
-        torch.zeros(envs, d.noise_lanes(slots))
-        if greedy
-        else 5 * torch.randn(envs, d.noise_lanes(slots), generator=draw)
-    )
+    noise = torch.randn(envs, d.noise_lanes(slots), generator=draw) * (0 if greedy else 5)
     action = d.sample_action(dist, noise).action
-    rows = torch.arange(envs)
-    op, slot = action[:, 0], action[:, 1]
-    assert legal.op[rows, op].all()
-    assert ((op == 0) | legal.slot[rows, op, slot]).all()
-    for head, name in NAMES.items():
-        used = torch.tensor([head in USED[o] for o in op.tolist()])
-        assert getattr(legal, name)[rows, action[:, head]][used].all()
+    assert_legal(legal, action)
+    op = action[:, 0]
     if share == 1.0:
         assert torch.equal(
             op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1)
@@ -222,11 +222,7 @@ def test_samples_are_legal_for_any_noise(slots, seed, size):
         FLOOR,
     )
     action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed))).action
-    for row, (op, slot, *values) in enumerate(action.tolist()):
-        assert mask.op[row, op]
-        assert not op or mask.slot[row, op, slot]
-        for k, v in enumerate(values, start=2):
-            assert getattr(mask, NAMES[k])[row, v] if k in USED[op] else v == PLACEHOLDERS[k]
+    assert_legal(mask, action)
     assert (d.head_log_prob(dist, action).sum(-1) > -200).all()
 
 

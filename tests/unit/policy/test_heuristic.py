@@ -36,17 +36,28 @@ def rules_of(
     )
 
 
+HELD = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "age": 12, "stage": 5, "alpha": 1.0}
+
+
 def priced(whole, price: float):
     prices = torch.full_like(whole.instance.param_price, price)
     return whole.replace(instance=whole.instance.replace(param_price=prices))
 
 
+def free(*rows):
+    """One env a row of slots, whose parameters cost nothing."""
+    return priced(make_state(make_slots(list(rows))), 0.0)
+
+
+def grows(whole, **thresholds) -> bool:
+    policy = rules_of(whole.slots.stage.shape[1], **thresholds)
+    return bool(decide(policy, whole).action[0, 0] == Op.GERMINATE)
+
+
 def wish(*, weak: int = 0, keeps: bool = True, **row) -> str:
     """Op for one seed that costs nothing."""
     policy = rules_of(keeps=keeps)
-    whole = priced(
-        make_state(make_slots([[{"blueprint": 1, "algorithm": 1, "age": 12, **row}]])), 0.0
-    )
+    whole = free([{"blueprint": 1, "algorithm": 1, "age": 12, **row}])
     hidden = policy.initial_hidden(1)
     hidden["weak"][0, 0] = weak
     return Op(int(decide(policy, whole, hidden=hidden).action[0, 0])).name
@@ -70,14 +81,7 @@ def test_it_knows_what_to_do_in_every_stage():
 
 
 def test_a_price_counts_against_the_worth_of_a_seed():
-    row = {
-        "blueprint": int(Blueprint.CONV_HEAVY),
-        "algorithm": 1,
-        "age": 12,
-        "stage": 5,
-        "alpha": 1.0,
-    }
-    whole = make_state(make_slots([[{**row, "contribution": 3.0, "contribution_valid": True}]]))
+    whole = make_state(make_slots([[{**HELD, "contribution": 3.0, "contribution_valid": True}]]))
     share = net_of(1).counts[0][Blueprint.CONV_HEAVY] / BUDGET
     for points, op in ((2.0, Op.FOSSILIZE), (3.0, Op.WAIT)):  # of price
         assert decide(rules_of(), priced(whole, points / 100 / share)).action[0, 0] == op
@@ -96,16 +100,11 @@ def test_it_takes_fossilize_before_prune_before_advance_and_then_the_lowest_slot
         ([move, {}, {}], (5, 0)),
         ([keep, drop, keep], (4, 0)),
     ):
-        whole = priced(make_state(make_slots([row])), 0.0)
-        assert tuple(decide(rules_of(3, patience=1), whole).action[0, :2].tolist()) == expected
+        assert tuple(decide(rules_of(3, patience=1), free(row)).action[0, :2].tolist()) == expected
 
 
 def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_first_epoch():
-    empty = priced(make_state(make_slots([[{}, {}]])), 0.0)
-
-    def grows(whole, **thresholds):
-        return bool(decide(rules_of(2, **thresholds), whole).action[0, 0] == Op.GERMINATE)
-
+    empty = free([{}, {}])
     assert grows(stand_still(empty, epoch=5, plateau=3))
     assert not grows(stand_still(empty, epoch=4, plateau=3))
     assert not grows(stand_still(empty, epoch=5, plateau=2))
@@ -125,31 +124,17 @@ def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_fi
 
 @pytest.mark.parametrize("loss", [0.3, 2.0])
 def test_a_host_that_does_well_gets_no_seed(loss):
-    scene = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
+    scene = stand_still(free([{}, {}]))
     measured = {"train_loss": torch.tensor([loss]), "train_measured": torch.tensor([True])}
     scene = scene.replace(signals=scene.signals.replace(**measured))
-    grown = [
-        bool(decide(rules_of(2, min_loss=limit), scene).action[0, 0] == Op.GERMINATE)
-        for limit in (None, 0.999 * loss, 1.001 * loss)
-    ]
-    assert grown == [True, True, False]
+    limits = None, 0.999 * loss, 1.001 * loss
+    assert [grows(scene, min_loss=limit) for limit in limits] == [True, True, False]
 
 
 def test_no_seed_is_germinated_beside_as_many_as_its_limit():
-    row = {
-        "blueprint": int(Blueprint.CONV_HEAVY),
-        "algorithm": 1,
-        "stage": 5,
-        "age": 9,
-        "alpha": 1.0,
-    }
-    beside = stand_still(priced(make_state(make_slots([[row, {}]])), 0.0))
-    alone = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
-    grown = {
-        n: decide(rules_of(2, max_seeds=n), beside).action[0, 0] == Op.GERMINATE for n in (0, 1, 2)
-    }
-    assert grown == {0: True, 1: False, 2: True}
-    assert decide(rules_of(2, max_seeds=1), alone).action[0, 0] == Op.GERMINATE
+    beside = stand_still(free([HELD, {}]))
+    assert [grows(beside, max_seeds=n) for n in (0, 1, 2)] == [True, False, True]
+    assert grows(stand_still(free([{}, {}])), max_seeds=1)
 
 
 def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_already():
@@ -161,18 +146,10 @@ def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_alrea
         assert action.tolist()[:3] == [int(Op.GERMINATE), 0, kind]
     # even the least is too dear
     assert decide(rules_of(2), priced(whole, 1.1 * price)).action[0, 0] == Op.WAIT
-    row = {
-        "blueprint": int(Blueprint.CONV_HEAVY),
-        "algorithm": 1,
-        "stage": 5,
-        "age": 9,
-        "alpha": 1.0,
-    }
     # at which one more alone would be cheap enough
     price = 0.09 * BUDGET / net_of(2).counts[1][Blueprint.CONV_HEAVY]
-    beside = decide(
-        rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), price)
-    ).action[0]
+    whole = stand_still(make_state(make_slots([[HELD, {}]])))
+    beside = decide(rules_of(2), priced(whole, price)).action[0]
     assert beside[0] == Op.GERMINATE
     assert beside[1] == 1
     assert beside[2] != Blueprint.CONV_HEAVY
@@ -200,9 +177,7 @@ def test_slots_are_those_that_are_named_in_their_order_else_all():
     spec = resolve(
         RunSpec(task="digits", heuristic={"first_epoch": 0, "min_plateau": 0, "max_seeds": 0})
     )
-    whole = stand_still(priced(make_state(make_slots([[{}, {}, {}]])), 0.0))
-    row = {"blueprint": int(Blueprint.NORM), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
-    beside = stand_still(priced(make_state(make_slots([[{}, row, {}]])), 0.0))
+    whole, beside = (stand_still(free([{}, row, {}])) for row in ({}, HELD))
     for named, first, second in (((), 0, 0), (("r1c0",), 2, 2), (("r0c1", "r0c0"), 1, 0)):
         own = spec.with_settings(heuristic={**to_settings(spec.heuristic), "slots": named})
         rules = build_heuristic(own, build_limits(own))
@@ -228,7 +203,7 @@ def live(worth: list[float], epochs: int = 120):
     points each.
     """
     lifecycle, policy = LifecycleSpec(), rules_of(2, length=epochs)
-    whole = priced(make_state(make_slots([[{}, {}] for _ in worth])), 0.0)
+    whole = free(*([{}, {}] for _ in worth))
     hidden, seen = policy.initial_hidden(len(worth)), []
     points = torch.tensor(worth).unsqueeze(-1).expand(-1, 2)
     for t in range(epochs):

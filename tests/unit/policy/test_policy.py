@@ -1,18 +1,16 @@
-"""The recurrent policy: act against evaluate, symmetry, sizes, and TorchRL's LSTM as the oracle of
+"""The recurrent policy: act against evaluate, symmetry, sizes, and the LSTM of torch as the oracle of
 the unroll.
 """
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import KEY, masks, noise, observation, play, small, source
-from tensordict import TensorDict
 from torch import nn
-from torchrl.modules import LSTMModule, set_recurrent_mode
 
-from morphogen.kernels.lstm import lstm_cell, lstm_unroll
-from morphogen.policy import controller
+from morphogen.kernels.lstm import lstm_unroll
 from morphogen.policy.policy_network import LstmNetwork
 
 POLICY = small()
@@ -124,12 +122,11 @@ def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:
     """Layers one after the other: `name` a linear map, `name.norm` a normalisation, `silu`."""
     for layer in layers:
         if layer == "silu":
-            x = x * torch.sigmoid(x)
-        elif layer.endswith("norm"):
-            x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + 1e-5)
-            x = x * net[f"{layer}.weight"] + net[f"{layer}.bias"]
-        else:
-            x = net[f"{layer}.weight"] @ x + net[f"{layer}.bias"]
+            x = F.silu(x)
+            continue
+        weight, bias = net[f"{layer}.weight"], net[f"{layer}.bias"]
+        is_norm = layer.endswith("norm")
+        x = F.layer_norm(x, x.shape, weight, bias) if is_norm else F.linear(x, weight, bias)
     return x
 
 
@@ -148,12 +145,13 @@ def test_one_env_through_the_network_by_hand():
     params = PARAMS.replace(net=PARAMS["net"].replace(**net), value_offset=torch.tensor(0.25))
     out = POLICY.act(params, obs, legal, hidden, torch.zeros(1, 40))
 
-    body = ("in", "norm", "silu", "out")
-    base = plain(torch.cat((obs.env[0], obs.instance[0])), net, *_of("base", body))
+    body = "base.in", "base.norm", "silu", "base.out"
+    base = plain(torch.cat((obs.env[0], obs.instance[0])), net, *body)
     codes = [13 if code < 0 else code for code in obs.blueprints[0].tolist()]
+    body = "slot.in", "slot.norm", "silu", "slot.out"
     u = [
-        plain(torch.cat((obs.slots[0, s], net["embed.weight"][codes[s]])), net, *_of("slot", body))
-        for s in range(2)
+        plain(torch.cat((features, net["embed.weight"][code])), net, *body)
+        for features, code in zip(obs.slots[0], codes, strict=True)
     ]
     x = plain(torch.cat((base, u[0], u[0])), net, "mix.in", "mix.norm", "silu")
     gates = net["core.w_ih"] @ x + net["core.w_hh"] @ h[0] + net["core.bias"]
@@ -176,76 +174,26 @@ def test_one_env_through_the_network_by_hand():
     assert torch.allclose(out.hidden["c"][0], memory, atol=1e-5)
 
 
-def _of(name: str, layers: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(layer if layer == "silu" else f"{name}.{layer}" for layer in layers)
-
-
-def test_the_unroll_is_the_lstm_of_torchrl():
-    """Same weights, second bias 0; segments start from zeros where `is_init`."""
-    hidden, steps, envs = 16, 9, 5
-    net = dict(PARAMS["net"].items())
-    module = LSTMModule(
-        input_size=hidden,
-        hidden_size=hidden,
-        in_keys=["x", "h", "c"],
-        out_keys=["y", ("next", "h"), ("next", "c")],
-    )
-    state = {
-        "weight_ih_l0": net["core.w_ih"],
-        "weight_hh_l0": net["core.w_hh"],
-        "bias_ih_l0": net["core.bias"],
-    }
-    module.lstm.load_state_dict({**state, "bias_hh_l0": torch.zeros_like(net["core.bias"])})
-    assert isinstance(module.lstm, nn.LSTM)
-    x = torch.randn(steps, envs, hidden, generator=source(0))
-    reset = torch.rand(steps, envs, generator=source(1)) < 0.25
-    reset[0] = True
-    batch = TensorDict(
-        {
-            "x": x.transpose(0, 1),
-            "h": torch.zeros(envs, steps, 1, hidden),
-            "c": torch.zeros(envs, steps, 1, hidden),
-            "is_init": reset.T.unsqueeze(-1),
-        },
-        batch_size=[envs, steps],
-    )
-    with set_recurrent_mode(True), torch.no_grad():
-        theirs = module(batch)["y"].transpose(0, 1)
-    zero = torch.zeros(envs, hidden)
-    gates = controller.input_gates(net, x)
-    ours = lstm_unroll(gates, (~reset).float().unsqueeze(-1), zero, zero, net["core.w_hh"])
-    assert torch.allclose(ours, theirs, atol=1e-6)
-
-
-def test_the_gradient_of_the_unroll_is_that_of_its_steps():
-    """Of all inputs but the flags, in float64; memories are reset in between, and one is not at the
+def test_the_unroll_and_its_gradient_are_those_of_the_lstm_of_torch():
+    """In float64, with a second bias of 0; memories are reset in between, and one is not at the
     start.
     """
-    hidden, steps, envs = 3, 7, 4
-    shapes = {
-        "gates": (steps, envs, 4 * hidden),
-        "h": (envs, hidden),
-        "c": (envs, hidden),
-        "w": (4 * hidden, hidden),
-    }
-    inputs = {
-        name: torch.randn(*shape, dtype=torch.float64, generator=source(i)).requires_grad_()
-        for i, (name, shape) in enumerate(shapes.items())
-    }
+    size, steps, envs = 3, 7, 4
+    shapes = (steps, envs, size), (envs, size), (envs, size)
+    x, h, c = (torch.randn(*shape, generator=source(i)).double() for i, shape in enumerate(shapes))
     keep = (torch.rand(steps, envs, 1, generator=source(9)) < 0.7).double()
     assert 0 < keep[0].sum() < envs
-
-    def unroll(gates, h, c, w):
-        return lstm_unroll(gates, keep, h, c, w)
-
-    # the one output always has a gradient, so an undefined one is not tried
-    assert torch.autograd.gradcheck(unroll, tuple(inputs.values()), check_undefined_grad=False)
-    seed = torch.randn(steps, envs, hidden, dtype=torch.float64, generator=source(10))
-    gates, h, c, w = inputs.values()
+    cell = nn.LSTMCell(size, size).double()
+    nn.init.zeros_(cell.bias_hh)
+    leaves = [h.requires_grad_(), c.requires_grad_(), *cell.parameters()][:-1]
+    ours = lstm_unroll(x @ cell.weight_ih.T + cell.bias_ih, keep, h, c, cell.weight_hh)
     rows = []
-    for row, kept in zip(gates, keep, strict=True):
-        h, c, _ = lstm_cell(row, h * kept, c * kept, w)
+    for row, kept in zip(x, keep, strict=True):
+        h, c = cell(row, (h * kept, c * kept))
         rows.append(h)
-    theirs = torch.autograd.grad(torch.stack(rows), [*inputs.values()], seed)
-    ours = torch.autograd.grad(unroll(*inputs.values()), [*inputs.values()], seed)
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours, theirs, strict=True))
+    theirs = torch.stack(rows)
+    torch.testing.assert_close(ours, theirs)
+    weights = torch.randn(theirs.shape, generator=source(10)).double()
+    pairs = (torch.autograd.grad(out, leaves, weights) for out in (ours, theirs))
+    for own, expected in zip(*pairs, strict=True):
+        torch.testing.assert_close(own, expected)

@@ -53,7 +53,7 @@ def blended(features, delta, gate, *, algorithm: str):
 
 
 def normalised(x, gain, bias, scale):
-    return group_norm([NormBlock(x, gain, bias, scale, floor=0.0)], groups=2)[0]
+    return group_norm([NormBlock(x, gain, bias, scale, relu=True)], groups=2)[0]
 
 
 def masked_normalised(x, gain, bias, mask):

@@ -110,10 +110,10 @@ class CnnNetworks:
         bias = bias * mask
         z = stacked_conv(x, weight)
         if self.host.norm == "batch":
-            return batch_norm(z, gain, bias, floor=0.0)
+            return batch_norm(z, gain, bias, relu=True)
         inverse_count = rows.pick(rows.masks.inverse_count[i])
         return masked_group_norm(
-            z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0
+            z, gain, bias, channel_mask=mask, inverse_count=inverse_count, relu=True
         )
 
     def head(self, x: Tensor, rows: HostRows) -> Tensor:

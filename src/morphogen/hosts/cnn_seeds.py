@@ -130,7 +130,7 @@ def _concat(parts: tuple[Tensor, ...] | list[Tensor], dim: int = 0) -> Tensor:
 def _scaled_block(z: Tensor, *parts: Leaves) -> NormBlock:
     """Normalisation, ReLU and scale of adjacent seeds."""
     bias, scale = [_concat([leaves[name] for leaves in parts]) for name in ("bias", "scale")]
-    return NormBlock(z, None, bias, scale, floor=0.0)
+    return NormBlock(z, None, bias, scale, relu=True)
 
 
 def _conv3x3_blocks(
@@ -147,7 +147,7 @@ def _conv3x3_blocks(
     if Blueprint.CONV_HEAVY in features:
         heavy = parts[Blueprint.CONV_HEAVY]
         first = features[Blueprint.CONV_HEAVY]
-        middle = NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
+        middle = NormBlock(first, heavy["gain0"], heavy["bias0"], relu=True)
         (h,) = group_norm([middle], groups=norm_groups(z.shape[-1]))
         features[Blueprint.CONV_HEAVY] = stacked_conv(h, heavy["conv"])
     return {b: _scaled_block(features[b], parts[b]) for b in kinds}

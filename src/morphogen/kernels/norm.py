@@ -1,4 +1,4 @@
-"""Group normalisation over the unmasked channels, then a lower limit and a scale."""
+"""Group normalisation over the unmasked channels, then a ReLU and a scale where they are wanted."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EPS = 1e-5
 
 
 class NormBlock(NamedTuple):
-    """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`."""
+    """Activations to normalise, with gain, bias, ReLU and scale; input of `group_norm`."""
 
     x: Tensor
     """[B, H, W, n, C]."""
@@ -30,8 +30,8 @@ class NormBlock(NamedTuple):
     """[n, C]."""
     scale: Tensor | None = None
     """[n, C], of the result; None = 1."""
-    floor: float = -math.inf
-    """Lower limit before the scale; 0 is a ReLU."""
+    relu: bool = False
+    """Negative results become 0, before the scale."""
 
 
 class _Factors(NamedTuple):
@@ -45,15 +45,6 @@ class _Factors(NamedTuple):
     scale: Tensor | None = None  # [R, C]
 
 
-class _Options(NamedTuple):
-    """Settings of a normalisation."""
-
-    groups: int
-    floor: float
-    # rows with the lower limit, the first ones; None: all. A number has no kernel
-    limited: int | None = None
-
-
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
     """Group normalisation of every row of some blocks.
 
@@ -65,31 +56,26 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
         >>> import torch
         >>> import morphogen as mg
         >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)
-        >>> block = mg.hosts.NormBlock(
-        ...     x, gain=None, bias=torch.zeros(1, 1), floor=0.0
-        ... )  # with a ReLU
+        >>> block = mg.hosts.NormBlock(x, gain=None, bias=torch.zeros(1, 1), relu=True)
         >>> (out,) = mg.hosts.group_norm([block], groups=1)
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
     """
-    floors = [block.floor for block in blocks]
-    floored = sum([floor > -math.inf for floor in floors])
+    relus = [block.relu for block in blocks]
     # plain torch takes as many operators for one row as for all
     joins = len(blocks) > 1 and form_of("norm", blocks[0].x) is not Form.KERNEL
-    if joins and floors == [floors[0]] * floored + [-math.inf] * (len(blocks) - floored):
-        return _joined_group_norm(blocks, groups, floored)
+    if joins and relus == sorted(relus, reverse=True):
+        return _joined_group_norm(blocks, groups)
     return tuple(
         [
-            _normalise(x, _Options(groups, floor), _Factors(gain, bias, scale=scale))
-            for x, gain, bias, scale, floor in blocks
+            _normalise(x, groups, x.shape[-2] * relu, _Factors(gain, bias, scale=scale))
+            for x, gain, bias, scale, relu in blocks
         ]
     )
 
 
-def _joined_group_norm(
-    blocks: Sequence[NormBlock], groups: int, floored: int
-) -> tuple[Tensor, ...]:
-    """`group_norm` as one block; the first blocks have the same lower limit, the others none."""
+def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
+    """`group_norm` as one block; those with a ReLU come first."""
     sizes = [block.bias.shape[0] for block in blocks]
     # Of more axes than three, CUDA copies tensors one by one.
     joined = torch.cat([block.x.flatten(0, 2) for block in blocks], 1)
@@ -100,9 +86,8 @@ def _joined_group_norm(
         bias=torch.cat([block.bias for block in blocks]),
         scale=_concat_factors([block.scale for block in blocks], sizes, ones),
     )
-    limited = None if floored == len(blocks) else sum(sizes[:floored])
-    out = _normalise(x, _Options(groups, blocks[0].floor, limited), factors)
-    return out.split_with_sizes(sizes, -2)
+    relu_rows = sum([size * block.relu for size, block in zip(sizes, blocks, strict=True)])
+    return _normalise(x, groups, relu_rows, factors).split_with_sizes(sizes, -2)
 
 
 def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
@@ -113,14 +98,12 @@ def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) 
     return torch.cat([ones[:size] if part is None else part for part, size in pairs])
 
 
-def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
-    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C].  `floor`
-    0 is a ReLU.
-    """
+def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool = False) -> Tensor:
+    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C]."""
     # the batch as one sample, every channel a group of its own
     sample = x.flatten(0, 1).unsqueeze(0)
-    options = _Options(x.shape[-1], floor)
-    return _normalise(sample, options, _Factors(gain, bias)).view(x.shape)
+    rows, channels = gain.shape
+    return _normalise(sample, channels, rows * relu, _Factors(gain, bias)).view(x.shape)
 
 
 def masked_group_norm(
@@ -130,32 +113,32 @@ def masked_group_norm(
     *,
     channel_mask: Tensor,
     inverse_count: Tensor,
-    floor: float = -math.inf,
+    relu: bool = False,
 ) -> Tensor:
     """Group normalisation with statistics over unmasked channels only; masked channels of the
     result are 0.
 
     Shapes: x [B, H, W, R, C], gain and bias [R, C], all 0 in masked channels; channel_mask [R, C],
-    1 or 0; inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor`
-    0 is a ReLU.
+    1 or 0; inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.
     """
+    rows, groups = inverse_count.shape
     factors = _Factors(gain, bias, channel_mask, inverse_count)
-    return _normalise(x, _Options(inverse_count.shape[1], floor), factors)
+    return _normalise(x, groups, rows * relu, factors)
 
 
-def _normalise(x: Tensor, options: _Options, factors: _Factors) -> Tensor:
-    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`.  x [B, H, W, R, C] -> like
-    x.
+def _normalise(x: Tensor, groups: int, relu_rows: int, factors: _Factors) -> Tensor:
+    """Return `scale * (bias + gain * (x - mean) / deviation)`, with a ReLU before the scale in the
+    first `relu_rows` rows: all, or none where there are kernels.  x [B, H, W, R, C] -> like x.
     """
-    return apply_function(_GroupNorm, x, options, *factors)[0]
+    return apply_function(_GroupNorm, x, groups, relu_rows, *factors)[0]
 
 
 class _GroupNorm(torch.autograd.Function):
-    """Group normalisation, lower limit and scale."""
+    """Group normalisation, ReLU and scale."""
 
     @staticmethod
     def forward(
-        x: Tensor, options: _Options, *factors: Any
+        x: Tensor, groups: int, relu_rows: int, *factors: Any
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the result, and inputs of the gradient.
 
@@ -163,16 +146,16 @@ class _GroupNorm(torch.autograd.Function):
         1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation`
         like x.
         """
-        if options.limited is None and form_of("norm", x) is Form.KERNEL:
-            out, stats = _norm(x, *factors, options.groups, options.floor)
+        if relu_rows in (0, x.shape[-2]) and form_of("norm", x) is Form.KERNEL:
+            out, stats = _norm(x, *factors, groups, bool(relu_rows))
             return out, stats, None
-        return _torch_norm(x, options, _Factors(*factors))
+        return _torch_norm(x, groups, relu_rows, _Factors(*factors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        x, options, *factors = inputs
+        x, _, relu_rows, *factors = inputs
         _, stats, standard = output
-        ctx.options = options
+        ctx.relu_rows = relu_rows
         ctx.by_kernel = standard is None
         ctx.mark_non_differentiable(*[part for part in output[1:] if part is not None])
         ctx.set_materialize_grads(False)
@@ -181,27 +164,28 @@ class _GroupNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, stats, *factors = ctx.saved_tensors
-        options: _Options = ctx.options
         needed: tuple[bool, ...] = ctx.needs_input_grad
         grad = grads[0].contiguous()
         if ctx.by_kernel:
-            x_grad, (gain, bias, scale) = _norm_backward(
-                grad, x, *factors, stats, options.floor, needed[0]
-            )
+            relu = bool(ctx.relu_rows)
+            x_grad, parts = _norm_backward(grad, x, *factors, stats, relu, needed[0])
+            gain, bias, scale = parts
         else:
             x_grad, gain, bias, scale = _torch_gradients(
-                grad, x, stats, _Factors(*factors), (options, needed[0])
+                grad, x, stats, _Factors(*factors), relu_rows=ctx.relu_rows, needed=needed[0]
             )
-        found = x_grad, None, gain, bias, None, None, scale
+        found = x_grad, None, None, gain, bias, None, None, scale
         return tuple([part if flag else None for part, flag in zip(found, needed, strict=True)])
 
 
-def _torch_norm(x: Tensor, options: _Options, factors: _Factors) -> tuple[Tensor, Tensor, Tensor]:
+def _torch_norm(
+    x: Tensor, groups: int, relu_rows: int, factors: _Factors
+) -> tuple[Tensor, Tensor, Tensor]:
     wide = x.to(statistics_dtype(x.dtype))
-    standard, inverse = _standardise(wide, factors, options.groups)
+    standard, inverse = _standardise(wide, factors, groups)
     out = _scale_and_shift(standard, factors.gain, factors.bias)
-    if options.floor > -math.inf:
-        out[..., : options.limited, :].clamp_min_(options.floor)
+    if relu_rows:
+        out[..., :relu_rows, :].clamp_min_(0.0)
     if factors.scale is not None:
         out.mul_(factors.scale)
     return out.to(x.dtype), inverse, standard.to(x.dtype)
@@ -239,18 +223,14 @@ def _torch_gradients(
     standard: Tensor,
     inverse: Tensor,
     factors: _Factors,
-    settings: tuple[_Options, bool],
+    *,
+    relu_rows: int,
+    needed: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of x (None without need), gain, bias and scale.  settings: options, and
-    the need.
-    """
-    options, needs_input_grad = settings
+    """Return the gradients of x (None unless needed), gain, bias and scale."""
     dtype = standard.dtype
-    grad = grad.to(inverse.dtype)
     standard = standard.to(inverse.dtype)
-    inner = grad
-    if options.floor > -math.inf:
-        inner = _limit_backward(grad, standard, factors, options)
+    inner = _relu_backward(grad.to(inverse.dtype), standard, factors, relu_rows)
     # Scale and gain are constant over the samples: two sums per channel serve all gradients.
     sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
     total = sums.sum(1)
@@ -258,13 +238,24 @@ def _torch_gradients(
     scale_grad = None
     if factors.scale is not None:
         scale_grad = _scale_and_shift(total[1], factors.gain, factors.bias * total[0])
-        if options.floor and options.floor > -math.inf:  # the sum of floored values is not 0
-            floored = options.floor * (grad.sum((1, 2)) - sums[0])
-            scale_grad[: options.limited] += floored[:, : options.limited].sum(0)
     x_grad = None
-    if needs_input_grad:
+    if needed:
         x_grad = _input_gradient(inner, standard, inverse, sums, factors).to(dtype)
     return x_grad, gain_grad, bias_grad, scale_grad
+
+
+def _relu_backward(grad: Tensor, standard: Tensor, factors: _Factors, rows: int) -> Tensor:
+    """Gradient before the ReLU of the first rows.  -> like grad [B, H, W, R, C]."""
+    if not rows:
+        return grad
+    gain = None if factors.gain is None else factors.gain[:rows]
+    result = _scale_and_shift(standard[..., :rows, :], gain, factors.bias[:rows])
+    inner = torch.ops.aten.threshold_backward(grad[..., :rows, :], result, 0.0)
+    if rows == grad.shape[-2]:
+        return inner
+    # of more axes than three, CUDA copies tensors one by one
+    parts = inner.flatten(0, 2), grad[..., rows:, :].flatten(0, 2)
+    return torch.cat(parts, 1).view(grad.shape)
 
 
 def _input_gradient(
@@ -292,35 +283,28 @@ def _input_gradient(
     return x_grad.mul_(inverse).view(standard.shape)
 
 
-def _limit_backward(grad: Tensor, standard: Tensor, factors: _Factors, options: _Options) -> Tensor:
-    """Gradient below the lower limit of the first rows.  -> like grad [B, H, W, R, C]."""
-    limited = options.limited
-    gain = None if factors.gain is None else factors.gain[:limited]
-    above = _scale_and_shift(standard[..., :limited, :], gain, factors.bias[:limited])
-    inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, options.floor)
-    if limited is None:
-        return inner
-    return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(
-        grad.shape
-    )
-
-
 def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *args: Any) -> None:
-    *factors, groups, floor = args
+    *factors, groups, relu = args
     x = make_evenly_strided(x)
-    call_kernel("norm", x, *map(make_contiguous, factors), *results, *_sizes(x, groups), floor, EPS)
+    tensors = x, *map(make_contiguous, factors), *results
+    call_kernel("norm", *tensors, *_sizes(x, groups), _floor(relu), EPS)
 
 
 def _kernel_backward(results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, *args: Any) -> None:
-    *factors, stats, floor, needs_input_grad = args
+    *factors, stats, relu, needs_input_grad = args
     x = make_evenly_strided(x)
     samples, _, _, rows, channels = x.shape
     x_grad, sums = results
     sample_sums = x.new_empty(3, samples, rows, channels)
     inputs = grad.contiguous(), x, *map(make_contiguous, factors), stats
     outputs = x_grad if needs_input_grad else None, sample_sums
-    call_kernel("norm_backward", *inputs, *outputs, *_sizes(x, stats.shape[3]), floor)
+    call_kernel("norm_backward", *inputs, *outputs, *_sizes(x, stats.shape[3]), _floor(relu))
     call_kernel("sums", 3, samples, rows * channels, sample_sums, sums)
+
+
+def _floor(relu: bool) -> float:
+    """Return the lower limit of the results before the scale."""
+    return 0.0 if relu else -math.inf
 
 
 def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:
@@ -340,10 +324,10 @@ def _shapes_backward(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor, Tenso
 
 _FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
 _norm = operator(
-    f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes
+    f"norm(Tensor x, {_FACTORS}, SymInt groups, bool relu) -> (Tensor, Tensor)", _kernel, _shapes
 )
 _norm_backward = operator(
-    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool "
+    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, bool relu, bool "
     "needs_input_grad) -> (Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,

@@ -8,7 +8,6 @@ units, `W = max(8, H // 2)`.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,9 +32,6 @@ from morphogen.vocab.purpose import Purpose
 ControllerParams = dict[str, Tensor]
 _NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
 _ENABLED = column_index(SLOT)["enabled"]
-_TINY = 0.01
-_SMALL = 0.1
-_ROOT2 = math.sqrt(2.0)
 _NEVER_MAX = -1e9
 
 
@@ -51,17 +47,20 @@ class ControllerLeaf:
     gain: float = 1.0
 
 
-def _linear_leaves(
-    name: str, inputs: int, outputs: int, gain: float = _ROOT2
-) -> tuple[ControllerLeaf, ...]:
-    weight = ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain)
-    return weight, ControllerLeaf(f"{name}.bias", (outputs,), "zeros")
+_GAINS = {"op.out": 0.01, "leaf.out": 0.01, "value.out": 0.1, "contribution.out": 0.1}
 
 
-def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
-    return ControllerLeaf(f"{name}.weight", (width,), "ones"), ControllerLeaf(
-        f"{name}.bias", (width,), "zeros"
-    )
+def _layers(sizes: dict[str, tuple[int, ...]]) -> list[ControllerLeaf]:
+    """Return the leaves of layers by name: linear ones by inputs and outputs, normalisations by
+    width.
+    """
+    leaves: list[ControllerLeaf] = []
+    for name, size in sizes.items():
+        initial = "ones" if len(size) == 1 else "orthogonal"
+        gain = _GAINS.get(name, math.sqrt(2.0))
+        leaves.append(ControllerLeaf(f"{name}.weight", size[::-1], initial, gain))
+        leaves.append(ControllerLeaf(f"{name}.bias", size[-1:], "zeros"))
+    return leaves
 
 
 def controller_leaves(
@@ -69,43 +68,48 @@ def controller_leaves(
 ) -> tuple[ControllerLeaf, ...]:
     """Return all parameters of a network of this size."""
     wide = max(8, hidden // 2)
-    leaves = (
+    encoders = {
+        "base.in": (len(ENV) + len(INSTANCE), wide),
+        "base.norm": (wide,),
+        "base.out": (wide, wide),
+        "slot.in": (len(SLOT) + blueprint_dim, wide),
+        "slot.norm": (wide,),
+        "slot.out": (wide, wide),
+        "mix.in": (3 * wide, hidden),
+        "mix.norm": (hidden,),
+    }
+    heads = {
+        "core.norm": (hidden,),
+        "op.in": (hidden, wide),
+        "op.out": (wide, len(Op)),
+        "context.in": (wide + hidden, wide),
+        "context.norm": (wide,),
+        "leaf.out": (wide, SCORES + LOGITS),
+        "value.in": (hidden, wide),
+        "value.norm": (wide,),
+        "value.mid": (wide, wide),
+        "value.out": (wide, 1),
+    }
+    if contribution:
+        heads["contribution.out"] = (wide, 1)
+    return (
         ControllerLeaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
-        *_linear_leaves("base.in", len(ENV) + len(INSTANCE), wide),
-        *_norm_leaves("base.norm", wide),
-        *_linear_leaves("base.out", wide, wide),
-        *_linear_leaves("slot.in", len(SLOT) + blueprint_dim, wide),
-        *_norm_leaves("slot.norm", wide),
-        *_linear_leaves("slot.out", wide, wide),
-        *_linear_leaves("mix.in", 3 * wide, hidden),
-        *_norm_leaves("mix.norm", hidden),
+        *_layers(encoders),
         ControllerLeaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
         ControllerLeaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
         ControllerLeaf("core.bias", (4 * hidden,), "forget"),
-        *_norm_leaves("core.norm", hidden),
-        *_linear_leaves("op.in", hidden, wide),
-        *_linear_leaves("op.out", wide, len(Op), _TINY),
-        *_linear_leaves("context.in", wide + hidden, wide),
-        *_norm_leaves("context.norm", wide),
-        *_linear_leaves("leaf.out", wide, SCORES + LOGITS, _TINY),
-        *_linear_leaves("value.in", hidden, wide),
-        *_norm_leaves("value.norm", wide),
-        *_linear_leaves("value.mid", wide, wide),
-        *_linear_leaves("value.out", wide, 1, _SMALL),
-    )
-    return (
-        (*leaves, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else leaves
+        *_layers(heads),
     )
 
 
 def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
     """Return the initial value of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
-    like: Any = {"dtype": torch.float32, "device": stream.device}
-    if leaf.initial == "forget":
-        hidden = leaf.shape[0] // 4
-        return torch.cat([torch.full((hidden,), float(gate == 1), **like) for gate in range(4)])
-    if leaf.initial in ("zeros", "ones"):
-        return torch.full(leaf.shape, float(leaf.initial == "ones"), **like)
+    if leaf.initial in ("zeros", "ones", "forget"):
+        one = float(leaf.initial == "ones")
+        values = torch.full(leaf.shape, one, dtype=torch.float32, device=stream.device)
+        if leaf.initial == "forget":
+            values.chunk(4)[1].fill_(1.0)
+        return values
     noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
     if leaf.initial == "normal":
         return leaf.gain * noise

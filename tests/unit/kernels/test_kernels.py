@@ -30,30 +30,29 @@ SHAPES = st.tuples(
     st.integers(1, 5),
     st.sampled_from([1, 3, 4, 8]),
 )
-FLOORS = st.sampled_from([0.0, -0.5, float("-inf")])
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 
 
-def normalised(groups, floor):
+def normalised(groups, relu=True):
     def run(x, gain, bias, scale):
-        return group_norm([NormBlock(x, gain, bias, scale, floor)], groups=groups)[0]
+        return group_norm([NormBlock(x, gain, bias, scale, relu)], groups=groups)[0]
 
     return run
 
 
-@given(SHAPES, FLAGS, FLOORS)
-def test_normalisation_equals_plain_torch(shape, some, floor):
+@given(SHAPES, FLAGS, st.booleans())
+def test_normalisation_equals_plain_torch(shape, some, relu):
     *_, rows, channels = shape
     gained, scaled, needs_grad = some
     x = normal(*shape).requires_grad_(needs_grad)
     gain = leaf(rows, channels, seed=1) if gained else None
     scale = leaf(rows, channels, seed=3) if scaled else None
     groups = 2 if channels % 2 == 0 else 1
-    agree(normalised(groups, floor), x, gain, leaf(rows, channels, seed=2), scale)
+    agree(normalised(groups, relu), x, gain, leaf(rows, channels, seed=2), scale)
 
 
-@given(SHAPES, FLOORS)
-def test_normalisation_of_unmasked_channels_equals_plain_torch(shape, floor):
+@given(SHAPES, st.booleans())
+def test_normalisation_of_unmasked_channels_equals_plain_torch(shape, relu):
     _, height, width, rows, channels = shape
     groups = 2 if channels % 2 == 0 else 1
     width_of = torch.tensor([channels, 1 + channels // 2])[torch.arange(rows) % 2]
@@ -61,7 +60,7 @@ def test_normalisation_of_unmasked_channels_equals_plain_torch(shape, floor):
     share = torch.full((rows, groups), groups / (channels * height * width))
 
     def run(x, gain, bias):
-        own = {"channel_mask": mask.to(x.dtype), "inverse_count": share.to(x.dtype), "floor": floor}
+        own = {"channel_mask": mask.to(x.dtype), "inverse_count": share.to(x.dtype), "relu": relu}
         return masked_group_norm(x * own["channel_mask"], gain * mask, bias * mask, **own)
 
     agree(run, leaf(*shape), leaf(rows, channels, seed=1), leaf(rows, channels, seed=2))
@@ -71,7 +70,7 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
     wide = (2, 2, 2, 40, 16)  # more channels than a piece has
     for x in (normal(*wide), normal(2, 3, 3, 5, 4)[..., 1:4, :], normal(2, 3, 3, 5, 4)[:, ::2]):
         factors = [leaf(*x.shape[3:], seed=seed) for seed in (1, 2, 3)]
-        agree(normalised(2, 0.0), x.requires_grad_(), *factors)
+        agree(normalised(2), x.requires_grad_(), *factors)
 
 
 def scene(shape, *, gated, multiplied):
@@ -167,9 +166,9 @@ def test_large_blends_are_written_past_the_cache_and_equal():
 
 def test_large_normalisations_are_written_past_the_cache_and_equal():
     x, bias = normal(4, 32, 32, 104, 8), normal(104, 8, seed=1)
-    joint = normalised(2, 0.0)(x, None, bias, None)
+    joint = normalised(2)(x, None, bias, None)
     for b in range(len(x)):
-        assert torch.equal(joint[b : b + 1], normalised(2, 0.0)(x[b : b + 1], None, bias, None))
+        assert torch.equal(joint[b : b + 1], normalised(2)(x[b : b + 1], None, bias, None))
 
 
 # pieces hold 64 of them, or fewer where threads share them
@@ -183,7 +182,7 @@ def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any
             part.contiguous().requires_grad_()
             for part in (x[..., :count, :], gain[:count], bias[:count])
         ]
-        out = batch_norm(*leaves, floor=0.0)
+        out = batch_norm(*leaves, relu=True)
         return out, *torch.autograd.grad(out, leaves, weights[..., :count, :])
 
     found = [on_threads(count, lambda: alone(rows)) for count in (1, 2, 3)]
@@ -193,9 +192,9 @@ def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any
 
 def test_tensors_without_a_kernel_are_computed_by_torch(monkeypatch):
     x, weight = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
-    ours = normalised(2, 0.0)(x, weight, weight, None)
+    ours = normalised(2)(x, weight, weight, None)
     monkeypatch.setattr(kernels, "AVAILABLE", False)
-    torch.testing.assert_close(normalised(2, 0.0)(x, weight, weight, None), ours)
+    torch.testing.assert_close(normalised(2)(x, weight, weight, None), ours)
     monkeypatch.undo()
     for other in (
         x.to("meta"),
@@ -232,7 +231,7 @@ def test_indices_out_of_range_are_refused_before_a_read():
         with pytest.raises(IndexError, match=r"out of range; want 0 to 2"):
             take_rows(x, torch.tensor(rows))
     with pytest.raises(TypeError, match=r"expected one of torch\.float32, .*got torch\.float64"):
-        normalised(2, 0.0)(x, weight.double(), weight, None)
+        normalised(2)(x, weight.double(), weight, None)
     row = torch.arange(3)
     seeds = build_seed_index(row, torch.ones(3), row < 0, row, count=3)
     for wrong in (seeds._replace(rows=row + 1), seeds._replace(source=row + 4)):
@@ -242,12 +241,12 @@ def test_indices_out_of_range_are_refused_before_a_read():
 
 def test_declared_shapes_equal_the_results():
     x, factor = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
-    norm_args = x, factor, factor, torch.ones(3, 8), torch.full((3, 2), 1 / 64), factor, 2, 0.0
+    norm_args = x, factor, factor, torch.ones(3, 8), torch.full((3, 2), 1 / 64), factor, 2, True
     out, stats = torch.ops.morphogen.norm(*norm_args)
     rows = torch.tensor([2, 0, 1])
     cases = {
         "norm": norm_args,
-        "norm_backward": (normal(*out.shape, seed=1), *norm_args[:6], stats, 0.0, True),
+        "norm_backward": (normal(*out.shape, seed=1), *norm_args[:6], stats, True, True),
         "take": (x, rows),
         "pool": (x,),
     }

@@ -107,7 +107,7 @@ def test_blocks_are_normalised_as_if_they_were_alone():
     bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
     blocks = [
         NormBlock(one, None, normal(2, 8).double()),
-        NormBlock(two, None, bias, scale, floor=0.0),
+        NormBlock(two, None, bias, scale, relu=True),
     ]
     _, ours = group_norm(blocks, groups=2)
     plain = scale[0].view(-1, 1, 1) * F.relu(

@@ -203,16 +203,14 @@ def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) 
 
 def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Membership:
     """Rows on which a seed runs in validation; candidates are (env, coalition), flattened."""
-    levels, envs, width = tree.row.shape
     runs = (tree.row[1:] & tree.on).flatten(1)
-    position = constant_table(
-        tuple(net.execution.index(s) for s in range(levels - 1)), torch.int64, runs.device
-    )
-    env = torch.arange(envs * width, device=runs.device) // width
+    levels = tuple(net.execution.index(s) for s in range(len(net.slots)))
+    level = constant_table(levels, torch.int64, runs.device)
     leaves = (
-        leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage)
+        leaf.T.repeat_interleave(tree.row.shape[-1], dim=1)
+        for leaf in (slots.blueprint, slots.algorithm, slots.stage)
     )
-    return _membership(runs.index_select(0, position), *leaves)
+    return _membership(runs.index_select(0, level), *leaves)
 
 
 def plan_counts(
@@ -277,21 +275,22 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
         ((1, 0), (2, 2))
     """
     slots = len(net.slots)
-    width = slots * _CODES
-    tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
-    train = _read_slot_plans(*tables[:2])
-    evaluate = _read_slot_plans(*tables[2:])
-    births, rows = (tuple(numbers[4 * width + at :][:slots]) for at in (0, slots))
-    return Plan(train, evaluate, births, rows)
+    end = 4 * slots * _CODES
+    rows = [numbers[at : at + _CODES] for at in range(0, end, _CODES)]
+    train, evaluate = (
+        tuple(map(_read_slot_plan, rows[at : at + slots], rows[at + slots : at + 2 * slots]))
+        for at in (0, 2 * slots)
+    )
+    return Plan(train, evaluate, tuple(numbers[end:][:slots]), tuple(numbers[end + slots :]))
 
 
-def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:
-    plans: list[SlotPlan] = []
-    for at in range(0, len(sizes), _CODES):
-        halves = [(b, sizes[at + b], multiplied[at + b]) for b in COMPUTE_ORDER]
-        groups = [BlueprintGroup(b, size - product, product) for b, size, product in halves if size]
-        plans.append(SlotPlan(tuple(groups), sizes[at]))
-    return tuple(plans)
+def _read_slot_plan(sizes: list[int], multiplied: list[int]) -> SlotPlan:
+    groups = [
+        BlueprintGroup(b, sizes[b] - multiplied[b], multiplied[b])
+        for b in COMPUTE_ORDER
+        if sizes[b]
+    ]
+    return SlotPlan(tuple(groups), sizes[GATES])
 
 
 def empty_plan(envs: int, net: Net) -> Plan:

@@ -15,7 +15,6 @@ from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.net import Net
 from morphogen.rules.counts import seed_params, used_channels
-from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 
 # base, blocks, kernel, pools, channels in, size, classes -> parameters
@@ -125,22 +124,14 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
 def test_masked_classes_never_win_and_carry_no_gradient():
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(classes=torch.tensor([3, 10])))
-    result = logits(state, NET, small_states.split(NET).inputs)
+    params = state.host.params.clone().requires_grad_()
+    own = state.replace(host=state.host.replace(params=params))
+    result = logits(own, NET, small_states.split(NET).inputs)
     assert (result[0, :, 3:] == -1e4).all()
     assert (result[0].argmax(-1) < 3).all()
-    plan = small_states.plan(state, NET)
-    batch = small_states.batch(NET, 2)
-    batch = batch.replace(labels=batch.labels % 3)
-    options = {
-        "net": NET,
-        "spec": small_states.HostSpec(lr=0.1, seed_lr=0.1, weight_decay=0.0),
-        "lifecycle": small_states.LIFECYCLE,
-    }
-    progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **options)
-    after, _ = finish_epoch(state, progress, plan, net=NET)
-    before, now = (NET.host_layout.split(s.host.params) for s in (state, after))
-    assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
-    assert not torch.equal(before["head.weight"][0, :3], now["head.weight"][0, :3])
+    result.logsumexp(-1).sum().backward()
+    grads = NET.host_layout.split(params.grad)["head.weight"]
+    assert grads.flatten(2).any(-1).tolist() == [[True] * 3 + [False] * 7, [True] * 10]
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
@@ -171,18 +162,16 @@ def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
     assert measured.accuracy[:, 0].tolist() == measured.accuracy[:, 1].tolist()
 
 
-@given(st.sampled_from(range(1, 10)), st.sampled_from(range(1, 8)), st.sampled_from(range(1, 4)))
+@given(st.integers(1, 9), st.integers(1, 7), st.integers(1, 3), st.integers(0, 2))
 def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_else(
-    stage, blueprint, algorithm
+    stage, blueprint, algorithm, mode
 ):
-    state = small_states.fresh(NET, 1)
     one = torch.ones(1, 3, dtype=torch.int64)
-    own = {"stage": stage * one, "blueprint": blueprint * one, "algorithm": algorithm * one}
-    for mode in range(3):
-        slots = state.slots.replace(**own, alpha_mode=mode * one, alpha=0.1 * mode * one.float())
-        result = seed_params(slots, NET.counts, NET.gate_counts)
-        expected = [
-            row[blueprint] + (algorithm == 3) * gate
-            for row, gate in zip(NET.counts, NET.gate_counts, strict=True)
-        ]
-        assert result[0].tolist() == (expected if 2 <= stage <= 6 else [0, 0, 0])
+    own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha_mode": mode}
+    slots = small_states.fresh(NET, 1).slots.replace(
+        alpha=0.1 * mode * one.float(), **{name: value * one for name, value in own.items()}
+    )
+    pairs = zip(NET.counts, NET.gate_counts, strict=True)
+    expected = [row[blueprint] + (algorithm == 3) * gate for row, gate in pairs]
+    result = seed_params(slots, NET.counts, NET.gate_counts)
+    assert result[0].tolist() == (expected if 2 <= stage <= 6 else [0, 0, 0])

@@ -92,31 +92,19 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
     assert torch.equal(dh, out_grad)
 
 
-def test_rows_keep_their_own_stage_and_alpha():
-    d, h = torch.ones(1, 1, 4, 1), torch.full((1, 1, 4, 1), 2.0)
-    alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
-    sums, scaled = (
-        blend_rows(h, d, alpha, training, algorithm=way).flatten() for way in ("add", "multiply")
-    )
-    assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
-    torch.testing.assert_close(scaled, 2 * (1 + alpha * torch.tanh(torch.tensor(1.0))))
-
-
-def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
-    h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
-    alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
-    rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
-    # of the third and first seed
-    openness, gates = noise(3, 2).double(), torch.tensor([2, 0])
-    seeds = build_seed_index(rows, alpha, training, gates, count=5)
+def test_seeds_of_every_kind_are_blended_at_once_wherever_they_are():
+    h, d = normal(3, 2, 7, 2).double(), normal(3, 2, 6, 2, seed=1).double()
+    alpha = torch.tensor([0.25, 0.75, 0.5, 1.0, 0.0, 0.4])
+    training = torch.tensor([False, False, False, False, False, True])
+    rows, spans = torch.tensor([4, 2, 0, 1, 6, 5]), ((1, 2), (3, 4))
+    seeds = build_seed_index(rows, alpha, training, torch.tensor([2, 0]), count=7)
+    openness = noise(3, 2).double()  # of the third and first seed
     blocks = [d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()]
     y = blend(h, blocks, seeds, multiplied=spans, openness=openness)
-    torch.testing.assert_close(
-        y[..., 4, :], h[..., 4, :] + 0.25 * openness[:, 1:, None] * d[..., 0, :]
-    )
-    torch.testing.assert_close(
-        y[..., 0, :], h[..., 0, :] + 0.5 * openness[:, :1, None] * d[..., 2, :]
-    )
-    torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
-    torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
-    assert torch.equal(y[..., 3, :], h[..., 3, :])
+    expected = h.clone()
+    expected[..., 4, :] += 0.25 * openness[:, 1:, None] * d[..., 0, :]
+    expected[..., 2, :] *= 1 + 0.75 * torch.tanh(d[..., 1, :])
+    expected[..., 0, :] += 0.5 * openness[:, :1, None] * d[..., 2, :]
+    expected[..., 1, :] *= 1 + torch.tanh(d[..., 3, :])
+    torch.testing.assert_close(y, expected)
+    assert torch.equal(y[..., [3, 5, 6], :], h[..., [3, 5, 6], :])

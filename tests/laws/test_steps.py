@@ -27,6 +27,7 @@ from morphogen.env.setup import build_setup
 from morphogen.hosts import plan as plans
 from morphogen.hosts.net import Net
 from morphogen.ppo.coefficients import coefficients_at
+from morphogen.ppo.learner import Round
 from morphogen.ppo.ppo_state import init_ppo
 from morphogen.ppo.update import minibatch_indices, update_ppo
 from morphogen.rules.attribution import coalitions
@@ -323,7 +324,8 @@ def updating(s):
     given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
 
     def call(learner, rows, dealt):
-        return update_ppo(learner, rows, dealt, coefficients_at(ppo, 0), policy=s.policy, spec=ppo)
+        weights = coefficients_at(ppo, 0)
+        return update_ppo(learner, rows, dealt, weights, policy=s.policy, round=Round(s.spec, 0))
 
     # it learns from all envs, in single precision; its minibatch is what is compiled
     # (`test_update.py`)

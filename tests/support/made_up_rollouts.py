@@ -5,9 +5,13 @@ of a seed.
 import torch
 from tensordict import TensorDict
 
+from morphogen.config.groups import RewardSpec
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.spec import RunSpec
 from morphogen.policy.distribution import LogitTables, Support, noise_lanes
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.policy.policy_network import LstmNetwork
+from morphogen.ppo.learner import Round
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.vocab.action import SIZES, Head
@@ -67,6 +71,12 @@ def noise(envs: int, slots: int, epoch: int, seed: int = 3) -> torch.Tensor:
     return rng.gumbel(
         rng.stream(rng.env_keys(seed, 0, envs), Purpose.ACTION, epoch=epoch), noise_lanes(slots)
     )
+
+
+def turn(spec: PpoSpec, return_scale: str = "running", **more) -> Round:
+    """Round 0 of a run with these settings."""
+    reward = RewardSpec(return_scale=return_scale)
+    return Round(RunSpec(ppo=spec, reward=reward), 0, **more)
 
 
 def small(floor=FLOOR, **knobs) -> NetworkPolicy:

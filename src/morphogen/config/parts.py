@@ -92,7 +92,7 @@ LEARNERS: Registry[Any] = Registry(
     is_part=lambda part: (
         hasattr(part, "update") and hasattr(part, "init") and not isinstance(part, type)
     ),
-    core={"ppo": "morphogen.ppo.learner:PPO"},
+    core={"ppo": "morphogen.ppo.update:PPO"},
 )
 POLICIES: Registry[Any] = Registry(
     "policy",

@@ -2,10 +2,10 @@
 
 For readers who ask "how is the policy trained?".  Entry points:
 
-    learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
+    learner             `Learner`, the protocol of everything that trains a policy
     exchange            `Exchange`, the bridge to processes that hold other envs of the run
-    update              `update_ppo`: epochs over env minibatches; steps that are not finite are
-                        skipped
+    update              `PpoLearner`; `update_ppo`: epochs over env minibatches; steps that are not
+                        finite are skipped
     ppo_state           policy, optimiser and running scale of returns; `init_ppo`
     minibatch           gradient and step of a minibatch, the loop over all of them
     loss                the formula of PPO: clipped ratio, value, entropy
@@ -28,12 +28,12 @@ Loads torch.
 from morphogen.ppo.advantage import discounted_sum, gae, standardise, subtract_group_mean
 from morphogen.ppo.coefficients import Coefficients, coefficients_at
 from morphogen.ppo.exchange import Exchange
-from morphogen.ppo.learner import Learner, PpoLearner, Round
+from morphogen.ppo.learner import Learner, Round
 from morphogen.ppo.loss import PpoLoss, ppo_loss
 from morphogen.ppo.ppo_state import PpoState, init_ppo
 from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.ppo.row_weights import RowWeights, row_weights
-from morphogen.ppo.update import minibatch_indices, update_ppo
+from morphogen.ppo.update import PpoLearner, minibatch_indices, update_ppo
 
 __all__ = [
     "Coefficients",

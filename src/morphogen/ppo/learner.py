@@ -1,23 +1,16 @@
-"""Learners: the training of a policy from complete rounds; the protocol, and PPO."""
+"""Protocol of learners: the training of a policy from complete rounds."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, NamedTuple
 
-import torch
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import TypeVar
 
 from morphogen.config.spec import RunSpec
 from morphogen.policy.policy import NetworkPolicy
-from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.ppo.ppo_state import PpoState, init_ppo
-from morphogen.ppo.update import minibatch_indices, update_ppo
-from morphogen.state import rng
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.tree_ops import get_leaf
-from morphogen.vocab.purpose import Purpose
 
 State = TypeVar("State", default=Any)  # of a learner, a TensorDict or TensorClass
 
@@ -110,98 +103,3 @@ class Learner(ABC, Generic[State]):
         Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`,
         all optional.
         """
-
-
-class PpoLearner(Learner[PpoState]):
-    """Proximal policy optimisation on complete episodes (`ppo.update`), under the settings `ppo.*`.
-
-    Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> env = mg.make("tiny", envs=2, seed=0, ppo={"epochs": 1, "minibatches": 1})
-        >>> learner, policy = mg.PpoLearner(), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
-        >>> state, rollout = (
-        ...     learner.init(policy, env.keys[0], spec=env.spec),
-        ...     mg.Rollout(1, envs=2, slots=2),
-        ... )
-        >>> carry, epoch = mg.run_epoch(env, policy, state.params, mg.first_carry(env, policy))
-        >>> rollout.write(0, epoch)
-        >>> after, metrics = learner.update(
-        ...     state, rollout.rows, policy=policy, round=mg.Round(env.spec, number=0)
-        ... )
-        >>> float(metrics["steps_done"]), int(after.rounds)
-        (1.0, 1)
-    """
-
-    name = "ppo"
-    reduces = True
-
-    def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> PpoState:
-        """Return policy, optimiser and scales.  key int64 [3]."""
-        del spec
-        return init_ppo(policy, key)
-
-    def demonstrations(self, spec: RunSpec) -> int:
-        """Rounds of imitation, `ppo.imitation_rounds`."""
-        return spec.ppo.imitation_rounds
-
-    def update(
-        self, state: PpoState, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
-    ) -> tuple[PpoState, TensorDict]:
-        """Run the minibatch steps of a round; of a demonstration, more of them.  rollout [T, E]."""
-        spec = round.spec
-        weights = coefficients_at(round.spec.ppo, round.number)
-        passes = spec.ppo.epochs * (IMITATION_PASSES if weights.imitation else 1)
-        device = get_leaf(rollout, "action").device
-        return update_ppo(
-            state,
-            score_demonstration(policy, state.params, rollout) if weights.imitation else rollout,
-            draw_minibatches(spec, round.number, device, passes=passes, exchange=round.exchange),
-            weights,
-            policy=policy,
-            spec=spec.ppo,
-            return_scale=spec.reward.return_scale,
-            siblings=round.siblings,
-            repeat=round.repeat,
-            exchange=round.exchange,
-        )
-
-
-PPO = PpoLearner()
-IMITATION_PASSES = 3  # passes over a round of demonstrations, per pass over another one
-
-
-def score_demonstration(
-    policy: NetworkPolicy, params: TensorDict, rollout: TensorDict
-) -> TensorDict:
-    """Return rows of another policy with the log-probabilities and the values that this one gives
-    them.  [T, E].
-    """
-    with torch.no_grad():
-        scores = policy.evaluate(params, rollout)
-    rows: Any = rollout.copy()
-    return rows.update({"log_prob": scores.log_prob, "value": scores.value})
-
-
-def draw_minibatches(
-    spec: RunSpec,
-    round: int,
-    device: torch.device,
-    *,
-    passes: int | None = None,
-    exchange: Exchange = ALONE,
-) -> Tensor:
-    """Draw the envs of each minibatch of each pass, K = `passes` or `ppo.epochs`: int64 [K, n, E /
-    n].
-
-    With an exchange between W processes the same envs are drawn for any W; each gets its part of
-    each minibatch, [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
-    """
-    n = spec.ppo.minibatches or 1
-    own = exchange.own(spec.envs // n)
-    blocks = rng.env_keys(spec.seed, own.start, len(own), device)
-    epoch = torch.arange(passes or spec.ppo.epochs, device=device).unsqueeze(-1)
-    stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=round, epoch=epoch)
-    return minibatch_indices(rng.uniform(stream, n))

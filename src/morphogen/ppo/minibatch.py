@@ -2,6 +2,7 @@
 minibatches.  Pure.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -37,8 +38,6 @@ class UpdateState(NamedTuple):
     stopped: Tensor  # bool []
 
 
-# `minibatch_step`, or a compiled form of it
-MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]
 LossAndMetrics = tuple[Tensor, Metrics]  # not built in a graph: Dynamo cannot
 
 
@@ -67,7 +66,7 @@ def run_minibatches(
     hidden: TensorDict,
     assignment: Tensor,
     *,
-    step: MinibatchStep,
+    step: Callable[..., tuple[UpdateState, Metrics]],
     repeat: Repeat = repeat,
 ) -> UpdateProgress:
     """Run all K x n minibatch steps.  step: takes state, rows and hidden of the minibatch."""
@@ -119,39 +118,20 @@ def minibatch_step(
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
     """
-    grads, measured = minibatch_gradient(
-        state.net, rows, hidden, weights, policy=policy, spec=spec, exchange=exchange
-    )
-    names = [name for name in measured if name not in EXTREMES]
-    total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
-    grads = dict(zip(grads, total, strict=False))
-    sums = dict(zip(names, total[len(grads) :], strict=True))
-    measured = {name: (sums.get(name, value), valid) for name, (value, valid) in measured.items()}
-    return apply_gradient(state, grads, measured, weights, policy=policy, spec=spec)
-
-
-def minibatch_gradient(
-    net: ControllerParams,
-    rows: TensorDict,
-    hidden: TensorDict,
-    weights: Coefficients,
-    *,
-    policy: NetworkPolicy,
-    spec: PpoSpec,
-    exchange: Exchange,
-) -> tuple[ControllerParams, Metrics]:
-    """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.
-    Arguments: as above.
-    """
 
     def loss_of(leaves: Buffers) -> LossAndMetrics:
-        params = dict(zip(net, leaves, strict=True))
+        net = dict(zip(state.net, leaves, strict=True))
         return minibatch_objective(
-            params, rows, hidden, policy=policy, spec=spec, weights=weights, exchange=exchange
+            net, rows, hidden, policy=policy, spec=spec, weights=weights, exchange=exchange
         )
 
-    grads, measured = grad_and_value(loss_of, tuple(net.values()))
-    return dict(zip(net, grads, strict=True)), measured
+    grads, measured = grad_and_value(loss_of, tuple(state.net.values()))
+    names = [name for name in measured if name not in EXTREMES]
+    total = exchange.sum([*grads, *(measured[name][0] for name in names)])
+    sums = dict(zip([*state.net, *names], total, strict=True))
+    measured = {name: (sums.get(name, value), valid) for name, (value, valid) in measured.items()}
+    grads = {name: sums[name] for name in state.net}
+    return apply_gradient(state, grads, measured, weights, policy=policy, spec=spec)
 
 
 def apply_gradient(
@@ -163,34 +143,44 @@ def apply_gradient(
     policy: NetworkPolicy,
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
-    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.  `measured`: of
-    `minibatch_gradient`.
+    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.
+
+    grads, measured: the gradient of `minibatch_objective`, and its metrics.
     """
     measured = dict(measured)
     loss, any_row = measured.pop("loss")
-    (spread, _), (reach, _) = measured.pop("diversity_head"), measured.pop("reach_head")
-    entropy = choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0)
+    spread, _ = measured.pop("diversity_head")
+    reach, _ = measured.pop("reach_head")
+    has_choice = reach > 0
+    entropy = choose(has_choice, spread / choose(has_choice, reach, 1.0), 0.0)
     norm = global_norm(list(grads.values()))
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
     # parameters and second moments after the step
     reached = global_norm([*new.net.values(), *new.v.values()])
     checks = {"loss": loss, "gradient": norm, "step": reached}
     ok = torch.stack([*checks.values()]).isfinite().all() & any_row
-    limit = spec.target_kl
-    divergence, valid = measured["kl"]  # not valid in imitation, which has no limit
-    stopped = (
-        state.stopped
-        if limit is None
-        else state.stopped | (valid & (divergence > KL_STOP_FACTOR * limit))
-    )
-    after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
+    stopped = state.stopped
+    if spec.target_kl is not None:
+        divergence, valid = measured["kl"]  # not valid in imitation, which has no limit
+        stopped = state.stopped | (valid & (divergence > KL_STOP_FACTOR * spec.target_kl))
+    limit = math.inf if spec.max_grad_norm is None else spec.max_grad_norm
+    counts = {
+        "steps_done": ok & ~stopped,
+        "steps_skipped": ~ok,
+        "stopped_by_kl": stopped,
+        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks.items()},
+    }
+    always = torch.ones_like(ok)
     norms, has_heads = head_norms(grads)
+    after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
     return after, {
         **measured,
-        **_step_metrics(checks, ok, stopped, spec),
+        **{name: (flag.float(), always) for name, flag in counts.items()},
+        "gradient_norm": (norm, ok),
+        "clipped_share": ((norm > limit).float(), ok),
         "gradient_norm_head": (norms, has_heads & ok),
         "layer_health": gradient_layer_health(grads),
-        "entropy_head": (entropy, reach > 0),
+        "entropy_head": (entropy, has_choice),
     }
 
 
@@ -226,18 +216,3 @@ def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> Updat
     # keeps their strides
     net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}
     return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
-
-
-def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
-    """Metrics of one step.  `checks`: numbers [] that must be finite for the step to be applied."""
-    always = torch.ones_like(ok)
-    norm = checks["gradient"]
-    clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
-    flags = {
-        "steps_done": ok & ~stopped,
-        "steps_skipped": ~ok,
-        "stopped_by_kl": stopped,
-        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks.items()},
-    }
-    counted: Metrics = {name: (flag.float(), always) for name, flag in flags.items()}
-    return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}

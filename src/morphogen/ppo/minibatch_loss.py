@@ -61,13 +61,16 @@ def objective(
     total = loss.weigh(weights) + spec.contribution_coef * contribution
     predicts = evaluation.contribution is not None
     with torch.no_grad():
+        free = over.free.weight.unsqueeze(-1)
         measured: Metrics = {
             "loss": (total, over.known.some),
             "policy_loss": (loss.policy, over.free.some),
             "value_loss": (loss.value, over.known.some),
             "contribution_loss": (contribution, over.measured.some & predicts),
             "entropy": (masked_mean(evaluation.entropy, over.free), over.free.some),
-            **entropy_sums(evaluation, over.free.weight.unsqueeze(-1)),
+            # sums over rows of the two parts of the entropy of every head
+            "diversity_head": ((evaluation.diversity * free).sum((0, 1)), over.free.some),
+            "reach_head": ((evaluation.reach * free).sum((0, 1)), over.free.some),
             **ratio_metrics(evaluation, rows, over, clip=spec.clip, valid=~imitates),
         }
     return total, {name: (x.detach(), valid) for name, (x, valid) in measured.items()}
@@ -86,14 +89,6 @@ def contribution_loss(predicted: Tensor | None, rows: LeafMap, measured: Weights
     if predicted is None:
         return torch.zeros_like(rows["free"][0, 0])
     return masked_mean(0.5 * (predicted - rows["contribution"]).square(), measured)
-
-
-def entropy_sums(evaluation: Evaluation, weight: Tensor) -> Metrics:
-    """Sums over rows of the two parts of the entropy of every head: diversity over reach.  weight
-    [T, B, 1] -> [8].
-    """
-    spread, reach = ((x * weight).sum((0, 1)) for x in (evaluation.diversity, evaluation.reach))
-    return {"diversity_head": (spread, reach > 0), "reach_head": (reach, reach > 0)}
 
 
 def kl_estimate(log_ratio: Tensor) -> Tensor:

@@ -8,10 +8,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import NetworkPolicy, get_branch
 from morphogen.ppo.advantage import gae, standardise, subtract_group_mean
-from morphogen.ppo.exchange import ALONE, Exchange
+from morphogen.ppo.learner import Round
 from morphogen.ppo.metrics import Metrics, always_valid
 from morphogen.ppo.moments import Moments, masked_moments, merge_parts, sum_parts
 from morphogen.ppo.ppo_state import (
@@ -46,19 +45,17 @@ def prepare_rows(
     rollout: TensorDict,
     *,
     policy: NetworkPolicy,
-    spec: PpoSpec,
-    kind: str,
-    siblings: int = 1,
-    exchange: Exchange = ALONE,
+    round: Round,
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `siblings`: consecutive
-    envs of one world; `exchange`: with the processes that hold the other envs; critic and
-    metrics cover all.
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  Critic and metrics cover
+    the rows of all processes.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach
     nothing.
     """
+    spec = round.spec.ppo
+    siblings = round.siblings
     finite = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
     clean = {name: _zero_other_envs(finite, rollout[name]) for name in fields}
@@ -69,8 +66,8 @@ def prepare_rows(
         ends[0],
         spec.gamma,
         finite,
-        kind=kind,
-        exchange=exchange,
+        kind=round.spec.reward.return_scale,
+        exchange=round.exchange,
     )
     critic, shift = rescale_critic(learner, factor, after, layer=policy.network.value_layer)
     value, following = (clean[name] * factor + shift for name in ("value", "next_value"))
@@ -82,7 +79,7 @@ def prepare_rows(
     free = counts & ~rollout["forced"]
     advantage = subtract_group_mean(advantage, counts, siblings)
     moments = merge_parts(
-        exchange,
+        round.exchange,
         {
             "advantage": masked_moments(advantage, free),
             "value": masked_moments(value.double(), counts),
@@ -104,16 +101,15 @@ def prepare_rows(
         }
     )
     totals = {
-        **count_round(rollout, counts, free),
+        "rows": torch.full_like(counts.sum(), counts.numel()),
+        "free_steps": free.sum(),
+        "forced": rollout["forced"].sum(),
+        "rollback_rows": rollout["terminated"][:-1].sum(),
+        "nonfinite.rollout": (~counts[0]).sum(),
         "contribution_targets": rows["contribution_valid"].sum(),
     }
-    metrics = {
-        **_value_metrics(moments, unit=return_scale(after)),
-        **_round_metrics(moments, sum_parts(exchange, totals)),
-        "return_scale": always_valid(return_scale(after)),
-        "value_offset": always_valid(critic.offset),
-    }
-    return critic, rows, metrics
+    metrics = round_metrics(moments, sum_parts(round.exchange, totals), unit=return_scale(after))
+    return critic, rows, metrics | {"value_offset": always_valid(critic.offset)}
 
 
 def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, siblings: int) -> Tensor:
@@ -177,43 +173,30 @@ def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tenso
     return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
 
 
-def count_round(rollout: TensorDict, counts: Tensor, free: Tensor) -> dict[str, Tensor]:
-    """Count the rows of a round.  rollout [T, E]; counts, free bool [T, E] -> int64 [] each."""
-    forced = rollout["forced"]
-    return {
-        "rows": torch.full_like(counts.sum(), forced.numel()),
-        "free_steps": free.sum(),
-        "forced": forced.sum(),
-        "rollback_rows": rollout["terminated"][:-1].sum(),
-        "nonfinite.rollout": (~counts[0]).sum(),
-    }
+def round_metrics(
+    moments: dict[str, Moments], totals: dict[str, Tensor], *, unit: Tensor
+) -> Metrics:
+    """Measure the rows of a round: values and returns in reward units, advantages, counts.
 
-
-def _value_metrics(moments: dict[str, Moments], *, unit: Tensor) -> Metrics:
-    """Explained variance of the critic, and values and returns in reward units."""
+    totals: 0-d each; unit: reward units in a return unit, 0-d.
+    """
     value = moments["value"]
     returns = moments["return"]
+    advantage = moments["advantage"]
     some = value.count > 0
     spread = returns.variance >= _MIN_VARIANCE
     left = moments["residual"].variance / choose(spread, returns.variance, 1.0)
+    forced = totals.pop("forced").double() / totals.pop("rows")
     return {
         "explained_variance": (1.0 - left, some & spread),
         "value_mean": (value.mean * unit, some),
         "value_std": (value.variance.sqrt() * unit, some),
         "return_mean": (returns.mean * unit, some),
         "return_std": (returns.variance.sqrt() * unit, some),
-    }
-
-
-def _round_metrics(moments: dict[str, Moments], totals: dict[str, Tensor]) -> Metrics:
-    """Advantages, errors of the critic and counts.  `totals`: of `count_round`, over all rows."""
-    advantage = moments["advantage"]
-    error = moments["error"]
-    names = ("free_steps", "rollback_rows", "nonfinite.rollout", "contribution_targets")
-    return {
         "advantage_mean": (advantage.mean, advantage.count > 0),
         "advantage_std": (advantage.variance.sqrt(), advantage.count > 0),
-        "td_error_abs_mean": (error.mean, error.count > 0),
-        "forced_share": always_valid(totals["forced"].double() / totals["rows"]),
-        **{name: always_valid(totals[name]) for name in names},
+        "td_error_abs_mean": (moments["error"].mean, moments["error"].count > 0),
+        "return_scale": always_valid(unit),
+        "forced_share": always_valid(forced),
+        **{name: always_valid(total) for name, total in totals.items()},
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.made_up_rollouts import FLOOR, KEY, play, small, source
+from support.made_up_rollouts import FLOOR, KEY, play, small, source, turn
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
@@ -37,7 +37,7 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
         * (rollout["log_prob"] != 0)
     )
     spec = PpoSpec(ratio="joint", contribution_coef=0.0)
-    _, rows, _ = prepare_rows(learner, rollout, policy=policy, spec=spec, kind="fixed")
+    _, rows, _ = prepare_rows(learner, rollout, policy=policy, round=turn(spec, "fixed"))
     rows["free"] = torch.ones_like(rows["free"])
     net = dict(learned["net"].items())
     _, measured = minibatch_objective(

@@ -240,8 +240,10 @@ def test_an_update_is_the_update_of_the_package(lr, applied, tolerance):
     envs = torch.tensor([[[0, 3], [1, 2]], [[0, 1], [2, 3]], [[0, 2], [1, 3]]])
     spec = mg.PpoSpec(ratio="joint", gamma=0.99, gae_lambda=0.95, clip=0.2, target_kl=0.1)
     weights = mg.ppo.Coefficients(lr=lr, entropy=0.0, value=0.5)
-    options = {"policy": policy, "spec": spec, "return_scale": "fixed"}
-    after, metrics = mg.ppo.update_ppo(learner, rows, envs, weights, **options)
+    run = mg.RunSpec(ppo=spec, reward=mg.RewardSpec(return_scale="fixed"))
+    after, metrics = mg.ppo.update_ppo(
+        learner, rows, envs, weights, policy=policy, round=mg.Round(run, 0)
+    )
     optimiser = torch.optim.Adam(plain.parameters(), lr=lr, eps=1e-5)
     minimal.update(plain, optimiser, plain_rows(rows), envs.flatten(0, 1))
     assert metrics["steps_done"] == applied

@@ -11,7 +11,7 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import build_setup
-from morphogen.ppo.learner import PpoLearner
+from morphogen.ppo.update import PpoLearner
 from morphogen.state.tree_ops import get_leaf
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.train.loop import Parts, Scheduler

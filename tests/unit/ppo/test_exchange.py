@@ -7,7 +7,7 @@ import torch
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.ppo.exchange import ALONE
-from morphogen.ppo.learner import PPO
+from morphogen.ppo.update import PPO
 
 
 def test_one_process_has_everything():

@@ -412,12 +412,9 @@ def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
 
 
 def test_update_metrics_become_an_event():
-    names = [one.name for one in fields(PpoUpdated) if one.name not in {"update_s", "nonfinite"}]
-    names = [n for n in names if n not in metrics.METRIC_PARTS]
-    names += [
-        n for n in metrics.LABELS if n.partition(".")[0] in {"nonfinite", *metrics.METRIC_PARTS}
-    ]
-    names.append("nonfinite.rollout")
+    joined = {"update_s", "nonfinite", *metrics.METRIC_PARTS}
+    flat = {one.name for one in fields(PpoUpdated)} - joined
+    names = {*flat, *metrics.LABELS, "nonfinite.rollout"}
     found = {name: np.float64(2.0) for name in names}
     found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in names}
     event = ppo_event(found, update_s=0.5)

@@ -26,10 +26,16 @@ from bench.harness.timing import (
 )
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
 from morphogen.config.parts import RULES
+from morphogen.extras.archetypes.scripted_policies import (
+    ARCHETYPES,
+    SLOTS,
+    STEPS,
+    TERMS,
+    archetype_inputs,
+)
 from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.measure import RewardInputs
 from morphogen.steps.apply import apply_action

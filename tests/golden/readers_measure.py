@@ -8,9 +8,10 @@ from support.made_up_measurements import slots_by_stage
 from morphogen.config.groups import RewardSpec
 from morphogen.ppo.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions, detect_false_credit
+from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.own import loss_progress
 from morphogen.rules.rewards.table import build_rule
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

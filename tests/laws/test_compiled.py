@@ -33,7 +33,7 @@ from morphogen.policy.baselines import ParameterFree, action_of_heads, determini
 from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.ppo_state import init_ppo
 from morphogen.ppo.update import update_ppo
-from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
+from morphogen.rules.rewards.example_inputs import example_steps
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import cast_tree, differing_leaves, leaves
 from morphogen.testing.laws.search import check_laws
@@ -66,7 +66,7 @@ def public(package) -> set[str]:
 
 
 ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
-    *("archetypes.archetype_inputs", "archetypes.archetype_returns"),
+    "example_inputs.make_reward_inputs",
     *("table.build_rule", "table.describe_rule", "table.rule_from_function"),
 }
 PRICED = ("own.epoch_value", "own.network_value", "own.parameter_cost")
@@ -83,10 +83,9 @@ def alone() -> Graph:
     for name in DRAWN_ALONE:
         calls[name], examples, _ = {**RULES, **DRAWN}[name]
         given[name] = same_form_examples(check_laws(name, {}, examples, count=8))
-    inputs = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
     for name in PRICED:
         calls[name] = partial(getattr(rules, name.partition(".")[2]), param_budget=20_000)
-        given[name] = [inputs[step] for step in (30, 74)]
+        given[name] = example_steps()[-2:]
     blank = small_states.fresh(NET, 3)
     given["reset_step.reset"] = [(rng.env_keys(seed, 0, 3), blank) for seed in range(CALLS)]
 

@@ -3,7 +3,6 @@ CPU.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 
 import pytest
@@ -30,7 +29,8 @@ from morphogen.kernels.linear import linear, place_linear, rows_linear
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.sums import column_sums, scale_channels, spatial_mean
-from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
+from morphogen.rules.rewards.example_inputs import example_steps
+from morphogen.rules.rewards.protocol import Terms
 from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import leaves
@@ -173,15 +173,16 @@ def seven_parts(inputs):
 @pytest.mark.parametrize("name", [*sorted(RULES), "of seven parts"])
 def test_a_reward_does_not_depend_on_the_number_of_envs(name):
     if name in RULES:
-        rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
+        rule = build_rule(
+            RewardSpec(rule=name), param_budget=20_000, episode_length=75, gamma=0.995
+        )
     else:
-        rule = rule_from_function(seven_parts)(RewardSpec(governor_penalty=1.0), TERMS)
-    steps = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
-    some, always = torch.arange(STACK) % steps.shape[1], torch.ones(STACK, dtype=torch.bool)
+        rule = rule_from_function(seven_parts)(RewardSpec(governor_penalty=1.0), Terms(1, 1, 1.0))
+    some, always = torch.arange(STACK) % 3, torch.ones(STACK, dtype=torch.bool)
     numbers = {"rolled_back": noise(STACK, seed=1) < 0.3, "val_acc": normal(STACK, seed=3)}
     numbers |= {"uncommitted_improvement": normal(STACK, seed=2), "uncommitted_valid": always}
-    for t in range(0, STEPS, 5):
-        inputs = steps[t][some].replace(**numbers)
+    for t, step in enumerate(example_steps()):
+        inputs = step[some].replace(**numbers)
         slots = inputs.slots.replace(contribution=normal(*inputs.slots.stage.shape, seed=t))
         inputs = inputs.replace(slots=slots.replace(contribution_valid=slots.stage > 0))
         start = rule.init(*inputs.slots.stage.shape)

@@ -13,17 +13,16 @@ from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.config.registry import BUILT_IN
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, TERMS, archetype_inputs
-from morphogen.rules.rewards.protocol import Rule
+from morphogen.rules.rewards.example_inputs import example_steps, make_reward_inputs
+from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.rules.rewards.table import build_rule, describe_rule, rule_from_function
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes
 from morphogen.vocab.action import Op
 
-POLICIES = list(ARCHETYPES.values())
-WHOLE = archetype_inputs(POLICIES, dtype=torch.float32)
+TERMS = Terms(param_budget=20_000, episode_length=75, gamma=0.995)
 
 
 def rule(name: str, **spec) -> Rule:
@@ -123,10 +122,11 @@ def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
     def together(step, ledgers):
         return {name: pay(step, ledgers[name]) for name, pay in own.items()}
 
-    ledgers = {name: pay.init(len(POLICIES), SLOTS) for name, pay in own.items()}
+    steps = example_steps()
+    ledgers = {name: pay.init(*steps[0].slots.stage.shape) for name, pay in own.items()}
     examples = []
-    for step in (9, 20, 30, 49, 74):  # a birth, ramps, a fossil, a rollback, the horizon
-        examples.append((WHOLE[step], ledgers))
+    for step in steps:
+        examples.append((step, ledgers))
         ledgers = {name: paid[2] for name, paid in together(*examples[-1]).items()}
     check_one_graph(Subject(together, "own rules"), examples, backend="inductor")
 

@@ -43,6 +43,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
     "schedules": (r"(?i)schedule_?(control|file|policy)|germinate_one|full_cycle|on_illegal", ()),
+    "archetypes": (r"(?i)archetype", ()),
     "search": (r"clairvoyant|successive_halving|schedule_search|portfolio", ()),
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
     "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),

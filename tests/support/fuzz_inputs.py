@@ -137,7 +137,6 @@ class Commands:
                 ["inspect", str(self.run)],
                 ["watch", "--once"],
                 ["watch", "--once", str(self.run)],
-                ["rewards", "--set"],
                 ["resume"],
                 [],
             ]

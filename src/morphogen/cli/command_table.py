@@ -21,7 +21,6 @@ COMMANDS: dict[str, Command] = {
     for name, text in {
         "train": "train a policy, or run a baseline on the same path",
         "resume": "resume a run that was stopped or killed, or add rounds",
-        "rewards": "list the reward rules and compare what they pay",
         "data": "list the tasks, what each asks, and whether its data is there",
         "config": "explain settings: meaning, allowed values, default, value",
         "inspect": "print what a run directory or a checkpoint holds",

@@ -5,7 +5,7 @@ and finite numbers.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import SeedModule, seed_layout
-from morphogen.rules.rewards import archetypes, table
+from morphogen.rules.rewards import table
+from morphogen.rules.rewards.example_inputs import example_steps
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.state import rng
 from morphogen.state.env import Instance
@@ -117,17 +118,15 @@ def host_fault(net: Net) -> str:
 
 
 def rule_fault(rule: Rule) -> str:
-    """Return the first fault in the rewards of a rule on every archetype; "" without one."""
+    """Return the first fault in the rewards of a rule over a few steps; "" without one."""
     names = rule.components
     if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
         return f"components: expected a tuple of distinct names, got {names!a}"
-    inputs = cast(
-        Any, archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32)
-    )
-    envs = inputs.batch_size[1]
-    ledger = rule.init(envs, archetypes.SLOTS)
-    for step in range(archetypes.STEPS):
-        reward, parts, ledger = rule(inputs[step], ledger)
+    steps = example_steps()
+    envs, slots = steps[0].slots.stage.shape
+    ledger = rule.init(envs, slots)
+    for step, inputs in enumerate(steps):
+        reward, parts, ledger = rule(inputs, ledger)
         if set(parts) != set(names):
             return f"components: expected {', '.join(names)}, got {', '.join(parts) or 'none'}"
         for name, value in {"reward": reward, **parts}.items():

@@ -13,6 +13,7 @@ own: an extra plugs in at the same hooks as every package.
     details          events about epochs that the core does not read
     watch            a live table of a run
     loggers          scalars of a run as tables, and for TensorBoard, Weights & Biases, MLflow
+    archetypes       scripted policies, which rank reward rules: the command `rewards`
     legacy_rewards   the reward rules of the original system, with their settings
     torchrl          the environment for TorchRL, policies in both directions
     gymnasium        the environment for Gymnasium

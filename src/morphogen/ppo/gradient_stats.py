@@ -68,9 +68,8 @@ def gradient_shares(layers: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """
     flat = torch.cat([layer.flatten() for layer in layers])
     sizes = [layer.numel() for layer in layers]
-    flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite())).to(flat.dtype)
-    parts = [part for row in flags.unbind() for part in torch.split(row, sizes)]
-    # sums of flags
-    zero, large, broken = torch.split(torch.stack(norm_each(parts, 1)), len(layers))
+    flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite()))
+    counts = [part.sum(-1) for part in torch.split(flags, sizes, dim=-1)]
+    zero, large, broken = torch.stack(counts, dim=-1).unbind()
     number = constant_table(tuple(sizes), flat.dtype, flat.device)
     return zero / number, large / number, broken == 0

@@ -26,10 +26,8 @@ _BLOCKS = {
     block: tuple(i for i, column in enumerate(ENV) if column.block == block)
     for block in ("host", "feedback")
 }
-_NORMALISED = {
-    name: tuple(i for i, column in enumerate(row) if column.normalised)
-    for name, row in FEATURES.items()
-}
+_FEATURES = [feature for row in FEATURES.values() for feature in row]
+_NORMALISED = tuple(i for i, feature in enumerate(_FEATURES) if feature.normalised)
 
 
 def rollout_stats(
@@ -86,32 +84,34 @@ def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> d
     # [T E, D]
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)
     blocks = {
-        n: env.index_select(-1, constant_table(i, torch.int64, env.device))
-        for n, i in _BLOCKS.items()
+        name: env.index_select(-1, constant_table(i, torch.int64, env.device))
+        for name, i in _BLOCKS.items()
     }
-    moments = {
-        name: torch.var_mean(block, correction=0)
+    own = {
+        name: torch.stack(torch.var_mean(block, correction=0))
         for name, block in {**blocks, "slot": slots}.items()
     }
-    moments["column"] = torch.var_mean(columns, dim=0, correction=0)
-    own = {f"{name}.{i}": part for name, pair in moments.items() for i, part in enumerate(pair)}
-    parts = stack_parts(exchange, {**own, "nonfinite": observation.nonfinite.sum()})
-    entries = columns.numel() * len(parts["nonfinite"])
-    result = {"nonfinite_share": divide_ints(parts["nonfinite"].sum(), entries)}
-    means = dict[str, Tensor]()
-    deviations = dict[str, Tensor]()
-    for name in moments:  # all parts have the same number of rows
-        variance = parts[f"{name}.0"]
-        mean = parts[f"{name}.1"]
-        means[name], between = mean.mean(0), mean.var(0, correction=0)
-        deviations[name] = (variance.mean(0) + between).sqrt()
-    far = (columns - means.pop("column")).abs() > OUTLIER_DEVIATIONS * (
-        deviations.pop("column") + DEVIATION_FLOOR
+    own["column"] = torch.stack(torch.var_mean(columns, dim=0, correction=0))
+    spreads = {
+        # all parts have the same number of rows
+        name: (mean.mean(0), (variance.mean(0) + mean.var(0, correction=0)).sqrt())
+        for name, (variance, mean) in (
+            (name, part.unbind(1)) for name, part in stack_parts(exchange, own).items()
+        )
+    }
+    mean, deviation = spreads.pop("column")
+    far = (columns - mean).abs() > OUTLIER_DEVIATIONS * (deviation + DEVIATION_FLOOR)
+    shares = stack_parts(
+        exchange,
+        {"outlier": far.to(columns.dtype).mean(), "nonfinite": observation.nonfinite.sum()},
     )
-    result |= {f"{name}_mean": mean for name, mean in means.items()}
-    result |= {f"{name}_std": deviation for name, deviation in deviations.items()}
-    share = stack_parts(exchange, {"outlier": far.to(columns.dtype).mean()})
-    return {**result, "outlier_share": share["outlier"].mean()}
+    entries = columns.numel() * len(shares["nonfinite"])
+    return {
+        "nonfinite_share": divide_ints(shares["nonfinite"].sum(), entries),
+        **{f"{name}_mean": mean for name, (mean, _) in spreads.items()},
+        **{f"{name}_std": deviation for name, (_, deviation) in spreads.items()},
+        "outlier_share": shares["outlier"].mean(),
+    }
 
 
 def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange = ALONE) -> Metrics:
@@ -119,18 +119,17 @@ def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange 
     valid) each.
     """
     scaled = normalise(stats, observation)
-    valid = valid_entries(observation)
-    device = observation.env.device
-    for n in FEATURES:
-        valid[n] = valid[n] & normalised_features(n, device) & (get_leaf(stats, (n, "count")) > 0)
-    own = {"number": torch.stack([where.sum() for where in valid.values()]).sum()}
-    for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
-        beyond = [(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]
-        own[share] = torch.stack(beyond).sum()
-    total = sum_parts(exchange, own)
-    number = total.pop("number")
+    counts: list[Tensor] = []
+    for name, valid in valid_entries(observation).items():
+        known = normalised_features(name, valid.device) & (get_leaf(stats, (name, "count")) > 0)
+        size = choose(valid & known, getattr(scaled, name).abs(), -1.0)
+        counts += [(size >= least).sum() for least in (0.0, NEAR_CLIP, CLIP)]
+    own = torch.unflatten(torch.stack(counts), 0, (-1, 3)).sum(0)
+    number, near, clipped = sum_parts(exchange, {"clip": own})["clip"].unbind()
+    total = number.clamp(min=1).float()
     return {
-        share: (beyond / number.clamp(min=1).float(), number > 0) for share, beyond in total.items()
+        "near_clip_share": (near / total, number > 0),
+        "clip_share": (clipped / total, number > 0),
     }
 
 
@@ -138,14 +137,12 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  ->
     float64 [D] each.
     """
-    means: list[Tensor] = []
-    deviations: list[Tensor] = []
-    for name in FEATURES:
-        row = get_leaves(get_branch(stats, name))
-        columns = constant_table(_NORMALISED[name], torch.int64, row["count"].device)
-        means.append(row["mean"].index_select(0, columns))
-        deviations.append((row["m2"] / row["count"].clamp(min=1.0)).sqrt().index_select(0, columns))
-    return {"mean": torch.cat(means), "std": torch.cat(deviations)}
+    count, mean, m2 = (
+        torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in Moments._fields
+    )
+    columns = constant_table(_NORMALISED, torch.int64, count.device)
+    deviation = Moments(count, mean, m2).variance.sqrt()
+    return {"mean": mean.index_select(0, columns), "std": deviation.index_select(0, columns)}
 
 
 def update_observation_stats(

@@ -32,7 +32,7 @@ from morphogen.rules.legality import (
     narrow_masks,
     restrict_masks,
 )
-from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs, archetype_returns
+from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.own import epoch_value, network_value, parameter_cost
 from morphogen.rules.rewards.protocol import Rule, Terms, WithoutPotential
 from morphogen.rules.rewards.table import (
@@ -46,7 +46,6 @@ from morphogen.rules.signals import update_signals
 from morphogen.rules.stages import active, blended, occupied
 
 __all__ = [
-    "ARCHETYPES",
     "FunctionRule",
     "Rule",
     "Terms",
@@ -54,8 +53,6 @@ __all__ = [
     "action_count",
     "action_masks",
     "active",
-    "archetype_inputs",
-    "archetype_returns",
     "blended",
     "build_rule",
     "check_gate",
@@ -66,6 +63,7 @@ __all__ = [
     "epoch_value",
     "interactions",
     "legal",
+    "make_reward_inputs",
     "narrow_masks",
     "network_value",
     "occupied",

@@ -162,11 +162,9 @@ class RewardInputs(FrozenTree):
 
     Example:
         >>> import morphogen as mg
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[
-        ...     -1
-        ... ]  # of a scripted policy, last step
+        >>> inputs = mg.rules.make_reward_inputs(horizon=True, fossil_params=2000)
         >>> inputs.horizon.tolist(), inputs.fossil_params.tolist(), inputs.slots.stage.tolist()
-        ([True], [2000], [[6, 1, 1]])
+        ([True], [2000], [[1, 1, 1]])
     """
 
     horizon: Tensor

@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from morphogen.extras.legacy_rewards.kernels import OptionalValue, SlotRows
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs
+from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

@@ -18,10 +18,11 @@ from morphogen.config.parts import RULES
 from morphogen.env.setup import build_setup
 from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
+from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.tensor_trees import restore_tree, to_nested_dict
 from morphogen.state.tree_ops import expand_mask
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.train.checkpoint import load_checkpoint
 from morphogen.vocab.action import Op

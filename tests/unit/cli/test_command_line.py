@@ -344,7 +344,7 @@ WRONG = [
         ["train", "--reward", "gold"],
         "reward.rule: expected one of sparse, delta, value, rent, loss, anytime",
     ),
-    (["rewards", "delta"], "unrecognized arguments: delta"),
+    (["data", "--set"], "unrecognized arguments: --set"),
     (
         ["train", "--taks", "digits"],
         "--taks digits (did you mean --task?) (see morphogen train --help)",

@@ -38,15 +38,6 @@ def test_inspect_of_a_checkpoint(run, capsys):
     assert {"bytes", "sha256", "round", "epoch"} <= set(found["facts"])
 
 
-def test_rewards_have_every_rule_and_its_returns(capsys):
-    found = document_of(capsys, "rewards")
-    rules = {row["rule"]: row for row in found["rules"]}
-    assert rules["delta"].keys() == {"rule", "origin", "description"}
-    returns = found["tables"]["discounted returns, own"]
-    assert {"policy", "committed", "sparse", "delta"} <= returns[0].keys()
-    assert len(found["tables"]) == len({row["origin"] for row in found["rules"]})
-
-
 @pytest.mark.slow
 def test_report_names_its_files(run, tmp_path, capsys):
     found = document_of(capsys, "report", str(run), "--out", str(tmp_path / "page"))

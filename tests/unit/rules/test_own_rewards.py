@@ -3,8 +3,6 @@ once.
 """
 
 import math
-from dataclasses import asdict
-from itertools import pairwise
 
 import pytest
 import torch
@@ -13,14 +11,10 @@ from hypothesis import strategies as st
 from support import slow_rules
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS, archetype_returns
+from morphogen.rules.rewards.example_inputs import INPUT_KINDS, make_reward_inputs
 from morphogen.rules.rewards.own import epoch_value, loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build_rule
-from morphogen.testing.builders.reward_inputs import (
-    INPUT_KINDS,
-    make_reward_inputs,
-    play_rule,
-)
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.strategies import reward_episodes
 from morphogen.vocab.action import Op
 
@@ -202,21 +196,3 @@ def test_the_rewards_of_an_episode_without_fees_sum_to_its_anytime_value(rows):
     rewards, _, _ = play_rule(rule("anytime", length=len(rows)), rows)
     worth = torch.stack([epoch_value(row, param_budget=BUDGET) for row in rows])
     assert rewards.sum().item() == pytest.approx(worth.mean().item(), abs=1e-12)
-
-
-def test_keeping_a_seed_that_is_not_needed_costs_and_what_helps_pays_before_it_is_delivered():
-    own = build_rule(RewardSpec(rule="anytime"), **asdict(TERMS))
-    earned = dict(
-        zip(ARCHETYPES, archetype_returns(own, list(ARCHETYPES.values())).tolist(), strict=True)
-    )
-    assert earned["good, never fossilized"] == pytest.approx(earned["good"])
-    ranks = (
-        "three good",
-        "good",
-        "wait only",
-        "farm loop",
-        "useless, held",
-        "harmful, held",
-        "good, rolled back",
-    )
-    assert all(earned[better] > earned[worse] + 5e-4 for better, worse in pairwise(ranks))

@@ -14,10 +14,11 @@ import torch
 from hypothesis import given
 
 from morphogen import testing
+from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.testing import oracles
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, replace_invalid
+from morphogen.testing.builders.reward_inputs import replace_invalid
 from morphogen.testing.strategies import env_states, reward_inputs
 
 ORDER = [2, 0, 1]

@@ -30,10 +30,7 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
-        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)[-1]  # the last step
-        >>> inputs.fossil_params.tolist(), inputs.param_price.tolist()
-        ([2000, 0], [0.1..., 0.1...])
+        >>> inputs = mg.rules.make_reward_inputs(2, fossil_params=[2000, 0], param_price=0.1)
         >>> [round(x, 3) for x in mg.rules.parameter_cost(inputs, param_budget=20_000).tolist()]
         [0.01, 0.0]
     """
@@ -57,10 +54,9 @@ def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
-        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)[-1]  # the last step
-        >>> [round(x, 3) for x in inputs.committed_acc.tolist()]
-        [65.973, 58.009]
+        >>> inputs = mg.rules.make_reward_inputs(
+        ...     2, committed_acc=[66.0, 58.0], fossil_params=[2000, 0], param_price=0.1
+        ... )
         >>> [round(x, 3) for x in mg.rules.network_value(inputs, param_budget=20_000).tolist()]
         [0.65, 0.58]
     """
@@ -86,13 +82,11 @@ def epoch_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "useless, held")]
-        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)  # [steps, E]
-        >>> [
-        ...     [round(x, 3) for x in row]
-        ...     for row in mg.rules.epoch_value(inputs, param_budget=20_000)[[8, 74]].tolist()
-        ... ]
-        [[0.321, 0.321], [0.65, 0.57]]
+        >>> inputs = mg.rules.make_reward_inputs(
+        ...     2, next_val_acc=[66.0, 58.0], live_params=[2000, 0], param_price=0.1
+        ... )
+        >>> [round(x, 3) for x in mg.rules.epoch_value(inputs, param_budget=20_000).tolist()]
+        [0.65, 0.58]
     """
     return inputs.next_val_acc / POINTS_PER_REWARD - grown_rent(inputs, param_budget=param_budget)
 

@@ -22,9 +22,7 @@ class Rule(Protocol):
         >>> rule = mg.rules.build_rule(
         ...     mg.RewardSpec(), param_budget=20_000, episode_length=75, gamma=0.995
         ... )
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]], dtype=torch.float32)[
-        ...     -1
-        ... ]
+        >>> inputs = mg.rules.make_reward_inputs(committed_acc=66.0, horizon=True)
         >>> reward, components, ledger = rule(inputs, rule.init(envs=1, slots=3))
         >>> list(components), reward.equal(sum(components.values()))
         (['value', 'shaping', 'rent', 'op_cost', 'governor'], True)
@@ -70,7 +68,7 @@ class WithoutPotential:
         ...
         ...     def __call__(self, inputs, ledger):
         ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[0]
+        >>> inputs = mg.rules.make_reward_inputs()
         >>> [part.tolist() for part in Accuracy().potential(inputs, Accuracy().init(1, 3))]
         [[0.0], [True]]
     """

@@ -14,7 +14,7 @@ from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.config.registry import show_part
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
+from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose
@@ -86,9 +86,7 @@ class FunctionRule(WithoutPotential):
         ... )
         >>> isinstance(rule, mg.rules.FunctionRule), rule.components
         (True, ('accuracy', 'governor'))
-        >>> inputs = mg.rules.archetype_inputs(
-        ...     [mg.rules.ARCHETYPES["good, rolled back"]], dtype=torch.float32
-        ... )[49]
+        >>> inputs = mg.rules.make_reward_inputs(rolled_back=True)
         >>> rule(inputs, rule.init(envs=1, slots=3))[0].tolist()
         [-2.0]
     """
@@ -137,9 +135,7 @@ def rule_from_function(function: PaymentFn) -> Builder:
         >>> rule = build(
         ...     mg.RewardSpec().fill_defaults(), mg.Terms(20_000, episode_length=75, gamma=0.995)
         ... )
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[
-        ...     -1
-        ... ]  # in the last step
+        >>> inputs = mg.rules.make_reward_inputs(next_val_acc=66.0, live_params=2000)
         >>> reward, components, _ = rule(inputs, rule.init(envs=1, slots=3))
         >>> (
         ...     {name: round(part.item(), 3) for name, part in components.items()},
@@ -180,8 +176,6 @@ def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) ->
     raises.
     """
     del terms
-    example: Any = archetype_inputs(
-        [ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32
-    )[0]
+    example: Any = make_reward_inputs(2, dtype=torch.float32)
     names = component_names(function, example.to("meta"))
     return FunctionRule(function, governor_penalty=spec.governor_penalty, components=names)

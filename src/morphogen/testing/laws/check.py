@@ -9,10 +9,9 @@ from hypothesis.strategies import SearchStrategy
 
 from morphogen.env.action_control import Mask
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
+from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.rules.rewards.table import FunctionRule, PaymentFn, component_names
-from morphogen.state.measure import RewardInputs
 from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
@@ -203,11 +202,8 @@ def _as_rule(rule: Rule | PaymentFn) -> Rule:
         return cast(Rule, rule)
     # of a builder of `rule_from_function`
     function = cast(PaymentFn, getattr(rule, "__wrapped__", rule))
-    example = archetype_inputs(
-        [ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32
-    )[0]
     try:
-        names = component_names(function, cast(RewardInputs, example))
+        names = component_names(function, make_reward_inputs(2, dtype=torch.float32))
     except ConfigError as error:
         raise BrokenLaw("shapes", f"{callable_name(function)}: {error}") from None
     except Exception as error:

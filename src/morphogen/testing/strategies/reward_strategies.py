@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from morphogen.rules.legality import ALLOWED_STAGES
-from morphogen.state.measure import RewardInputs
-from morphogen.testing.builders.reward_inputs import (
+from morphogen.rules.rewards.example_inputs import (
     NEUTRAL_FIELDS,
-    OPTIONAL_INPUTS,
     SLOT_INPUT_KINDS,
     make_reward_inputs,
     make_slot_inputs,
 )
+from morphogen.state.measure import RewardInputs
+from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS
 from morphogen.testing.builders.scenes import Row
 from morphogen.testing.strategies.slots import STAGES, points, slot_rows
 from morphogen.testing.strategies.states import losses

@@ -7,23 +7,20 @@ order into which they put the policies.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils import data
 
+from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.rules.rewards.protocol import Rule, Terms
-from morphogen.state.measure import RewardInputs, SlotInputs
+from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
-# torch declares no types for it
-_collate: Callable[[list[Any]], dict[str, Any]] = cast(Any, data).default_collate
 STEPS = 75
 SLOTS = 3
 PRICE = 0.1
@@ -135,24 +132,23 @@ def archetype_inputs(
 
     Returns: RewardInputs [T, E], T = 75 steps, E = number of archetypes; floating-point leaves in
     `dtype`.
-
-    Example:
-        >>> import morphogen as mg
-        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
-        >>> inputs = mg.rules.archetype_inputs(policies)
-        >>> inputs.batch_size, inputs.fossil_params[-1].tolist()
-        (torch.Size([75, 2]), [2000, 0])
     """
-    rows = [_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
-    leaves = _collate(rows)
-    shape = [STEPS, len(archetypes)]
-    slots = SlotInputs(**leaves.pop("slots"), batch_size=shape)
-    inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=shape)
-    return inputs.apply(partial(_cast_floats, dtype=dtype))
+    steps: Any = [_step_inputs(archetypes, step, dtype) for step in range(1, STEPS + 1)]
+    return torch.stack(steps)
 
 
-def _cast_floats(leaf: Tensor, dtype: torch.dtype) -> Tensor:
-    return leaf.to(dtype) if leaf.is_floating_point() else leaf
+def _step_inputs(archetypes: Sequence[Archetype], step: int, dtype: torch.dtype) -> RewardInputs:
+    envs = len(archetypes)
+    cells = [_columns(_slot(policy, slot, step) for slot in range(SLOTS)) for policy in archetypes]
+    slots = make_slot_inputs(envs, SLOTS, dtype=dtype, **_columns(cells))
+    rows = _columns(_env(policy, step) for policy in archetypes)
+    return make_reward_inputs(envs, dtype=dtype, slots=slots, **rows)
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Turn rows with the same fields into columns."""
+    table = list(rows)
+    return {name: [row[name] for row in table] for name in table[0]}
 
 
 def archetype_returns(
@@ -166,16 +162,6 @@ def archetype_returns(
         dtype: of all floating-point numbers.
 
     Returns: `dtype` [E].
-
-    Example:
-        >>> import morphogen as mg
-        >>> terms = {"param_budget": 20_000, "episode_length": 75, "gamma": 0.995}
-        >>> rule = mg.rules.build_rule(mg.RewardSpec(rule="sparse"), **terms)
-        >>> policies = [
-        ...     mg.rules.ARCHETYPES[name] for name in ("good", "wait only", "harmful, fossilized")
-        ... ]
-        >>> [round(x, 3) for x in mg.rules.archetype_returns(rule, policies).tolist()]
-        [0.448, 0.4, 0.366]
     """
     inputs = archetype_inputs(archetypes, dtype=dtype)
     last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes], device="cpu")
@@ -195,10 +181,7 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "horizon": step == STEPS,
         "rolled_back": step == policy.rollback_step,
         "op": int(ops[0]) if ops else int(Op.WAIT),
-        **dict.fromkeys(
-            ("op_executed", "committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"),
-            True,
-        ),
+        "op_executed": True,
         "committed_acc": policy.committed_accuracy(step),
         "clean_improvement": sum((seed.gain(step) for seed in policy.seeds), 0.0),
         "val_loss": BASELINE_LOSS - (BASELINE_LOSS - TARGET_LOSS) * accuracy / 100,
@@ -213,8 +196,6 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
         "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
         "next_val_acc": accuracy,
-        "interaction": torch.zeros(SLOTS, SLOTS, dtype=torch.float64, device="cpu"),
-        "slots": _collate([_slot(policy, slot, step) for slot in range(SLOTS)]),
     }
 
 
@@ -223,35 +204,23 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     born = [seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step]
     seed = [unborn, *born][-1]
     before = step - 1
-    entries = seed.entries(before)
-    entered, stage = entries[-1]
-    row: dict[str, Any] = {
+    *earlier, (entered, stage) = seed.entries(before)
+    left, previous = earlier[-1] if earlier else (0, 0)
+    empty = stage is Stage.DORMANT
+    return {
         "op": int(seed.op(step)),
         "stage": int(stage),
-        **dict.fromkeys(_HISTORY, 0),
         "contribution": seed.gain(before),
         "contribution_valid": stage in BLENDED,
-        "accuracy_at_germination": 0.0,
-        "accuracy_at_stage_start": 0.0,
-        "interaction_sum": 0.0,
         "alpha": seed.alpha(before),
         "next_stage": int(seed.stage(step)),
         "next_contribution": seed.gain(step),
         "next_contribution_valid": seed.stage(step) in BLENDED,
+        "previous_stage": 0 if empty else int(previous),
+        "epochs_in_stage": 0 if empty else step - entered,
+        "previous_epochs_in_stage": entered - left if left and not empty else 0,
+        "age": 0 if empty else step - seed.birth_step,
+        "params": 0 if empty else SEED_PARAMS,
+        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
+        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(entered - 1),
     }
-    if stage is Stage.DORMANT:
-        return row
-    left, previous = entries[-2]
-    return row | {
-        "previous_stage": int(previous),
-        "epochs_in_stage": step - entered,
-        "previous_epochs_in_stage": entered - left if left else 0,
-        "age": step - seed.birth_step,
-        "params": SEED_PARAMS,
-        "accuracy_at_germination": policy.accuracy(seed.birth_step - 1),
-        "accuracy_at_stage_start": policy.accuracy(entered - 1),
-    }
-
-
-# fields of a slot that are 0 in an empty one
-_HISTORY = ("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "params")

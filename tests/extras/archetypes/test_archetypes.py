@@ -1,14 +1,16 @@
 """Scripted growth policies on synthetic learning curves: which of them a rule prefers."""
 
 import itertools
+import json
 from dataclasses import asdict
 
 import pytest
 import torch
 from support import slow_rules
 
+from morphogen.cli import main
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.archetypes import (
+from morphogen.extras.archetypes.scripted_policies import (
     ARCHETYPES,
     SLOTS,
     STEPS,
@@ -77,6 +79,14 @@ def test_difference_08_growing_what_helps_beats_every_other_archetype_in_this_or
         assert min(better) - max(worse) >= 1e-3
 
 
+def test_keeping_a_seed_that_is_not_needed_costs_and_what_helps_pays_before_it_is_delivered():
+    paid = earned("anytime")
+    assert paid["good, never fossilized"] == pytest.approx(paid["good"])
+    ranks = ("three good", "good", "wait only", "farm loop", "useless, held", "harmful, held")
+    ranks += ("good, rolled back",)
+    assert all(paid[better] > paid[worse] + 5e-4 for better, worse in itertools.pairwise(ranks))
+
+
 def test_a_return_is_the_discounted_sum_of_the_rewards_up_to_a_rollback():
     rule = build_rule(RewardSpec(rule="rent"), **asdict(TERMS))
     inputs = archetype_inputs(POLICIES)
@@ -93,6 +103,18 @@ def test_the_synthetic_worlds_end_where_they_should():
     for i, (name, (committed, _, _)) in enumerate(WANTED.items()):
         if committed is not None:
             assert final[i].item() == pytest.approx(committed, abs=5e-5), name
+
+
+def test_the_command_lists_every_rule_and_its_returns(capsys):
+    assert main.main(["rewards", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rules = {row["rule"]: row for row in found["rules"]}
+    assert rules["delta"].keys() == {"rule", "origin", "description"}
+    returns = found["tables"]["discounted returns, own"]
+    assert {"policy", "committed", "sparse", "delta"} <= returns[0].keys()
+    assert len(found["tables"]) == len({row["origin"] for row in found["rules"]})
+    assert main.main(["rewards"]) == 0
+    assert "good, never fossilized" in capsys.readouterr().out
 
 
 # what a rule sees of a scripted life, from step to step

@@ -35,10 +35,7 @@ def run(args: Namespace) -> None:
     if args.json:
         process.print_json(tidy({"rules": rows, "tables": dict(return_tables(rules, len(rules)))}))
     else:
-        widths = [max((len(row[key]) for row in rows), default=0) for key in ("rule", "origin")]
-        for rule, origin, description in map(dict.values, rows):
-            print(f"{rule:<{widths[0]}}  {origin:<{widths[1]}}  {description}")
-        process.print_tables(return_tables(rules))
+        process.print_tables([("rules", rows), *return_tables(rules)])
     process.print_notes(faults)
 
 
@@ -47,7 +44,7 @@ def load_rules() -> tuple[dict[str, Any], list[str]]:
     cannot be used.
     """
     build_rule = import_module("morphogen.env.part_check").build_rule
-    terms = asdict(import_module("morphogen.rules.rewards.archetypes").TERMS)
+    terms = asdict(import_module("morphogen.extras.archetypes.scripted_policies").TERMS)
     rules = {}
     faults = []
     for name in tuple(RULES):
@@ -64,7 +61,7 @@ def return_tables(
     """Return titles and rows of the discounted returns: archetypes down, rules of one origin
     across, at most `most`.
     """
-    archetypes = import_module("morphogen.rules.rewards.archetypes")
+    archetypes = import_module("morphogen.extras.archetypes.scripted_policies")
     policies = archetypes.ARCHETYPES
     returns = {
         name: archetypes.archetype_returns(rule, list(policies.values())).tolist()

@@ -2,13 +2,10 @@
 strategies.
 """
 
-from dataclasses import dataclass, fields
-
 import torch
 from hypothesis import strategies as st
 
 from morphogen.extras.legacy_rewards.kernels import OptionalValue, SlotRows
-from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -31,7 +28,6 @@ maybe_points = st.none() | points
 shares = st.integers(0, 80).map(lambda n: n * 1.25)
 few = st.integers(0, 12)
 # contributions that mostly earn something
-helpful = st.sampled_from((4.0, 1.0, 0.5, 9.0, -0.6, None))
 
 
 def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, **given) -> SlotRows:
@@ -103,161 +99,3 @@ def fields_of_a_row(draw, **given) -> dict:
 def rows(**given):
     """One valid row; what is given is fixed."""
     return fields_of_a_row(**given).map(lambda found: rows_of(**found))
-
-
-@dataclass
-class Life:
-    """A slot in a life that is drawn: the leaves of `SlotInputs`, as numbers."""
-
-    op: int = int(Op.WAIT)
-    stage: int = int(Stage.DORMANT)
-    previous_stage: int = 0
-    epochs_in_stage: int = 0
-    previous_epochs_in_stage: int = 0
-    age: int = 0
-    contribution: float = 0.0
-    contribution_valid: bool = False
-    accuracy_at_germination: float = 0.0
-    accuracy_at_stage_start: float = 0.0
-    interaction_sum: float = 0.0
-    alpha: float = 0.0
-    params: int = 0
-    next_stage: int = int(Stage.DORMANT)
-    next_contribution: float = 0.0
-    next_contribution_valid: bool = False
-
-    def close(self, accuracy: float, contribution: float | None) -> "Life":
-        """The slot that the next step finds."""
-        stage, seed = Stage(self.next_stage), self.next_stage in SEEDS
-        if not seed:
-            return Life(stage=int(stage), previous_stage=self.stage)
-        moved, born = (
-            self.next_stage != self.stage,
-            self.next_stage == Stage.GERMINATED != self.stage,
-        )
-        shown = contribution is not None and stage >= Stage.BLENDING
-        return Life(
-            stage=int(stage),
-            previous_stage=self.stage if moved else self.previous_stage,
-            epochs_in_stage=1 if moved else self.epochs_in_stage + 1,
-            previous_epochs_in_stage=self.epochs_in_stage
-            if moved
-            else self.previous_epochs_in_stage,
-            age=1 if born else self.age + 1,
-            contribution=contribution if shown else 0.0,
-            contribution_valid=shown,
-            accuracy_at_germination=accuracy if born else self.accuracy_at_germination,
-            accuracy_at_stage_start=accuracy if moved else self.accuracy_at_stage_start,
-            interaction_sum=(contribution or 0.0) / 2 if shown else 0.0,
-            alpha=0.0 if stage < Stage.BLENDING else 0.5 if stage == Stage.BLENDING else 1.0,
-            params=self.params or 300,
-        )
-
-
-UP = {
-    stage: after
-    for stage, after in zip(SEEDS, (*SEEDS[1:], None), strict=True)
-    if after is not None
-}
-
-
-def choices(slot: Life) -> list[Op]:
-    """Ops that a slot allows."""
-    stage = Stage(slot.stage)
-    if stage is Stage.DORMANT:
-        return [Op.GERMINATE]
-    if stage in (Stage.GERMINATED, Stage.TRAINING):
-        return [Op.ADVANCE, Op.PRUNE]
-    kept = {Stage.BLENDING: [Op.ADVANCE], Stage.HOLDING: [Op.FOSSILIZE]}.get(stage, [])
-    return [*kept, Op.PRUNE, Op.SET_ALPHA_TARGET] if kept else []
-
-
-def follow(slot: Life, op: Op) -> Stage:
-    """The stage after an op."""
-    if op in (Op.ADVANCE, Op.FOSSILIZE):
-        return UP[Stage(slot.stage)]
-    after = {
-        Op.GERMINATE: Stage.GERMINATED,
-        Op.PRUNE: Stage.PRUNED,
-        Op.SET_ALPHA_TARGET: Stage.BLENDING,
-    }
-    return after.get(op, Stage.DORMANT if slot.stage == Stage.PRUNED else Stage(slot.stage))
-
-
-@st.composite
-def settled(draw, stage: Stage, credit) -> Life:
-    """A slot that has been in a stage for a while."""
-    shown, alpha = (
-        stage >= Stage.BLENDING,
-        {Stage.BLENDING: 0.5, Stage.HOLDING: 1.0, Stage.FOSSILIZED: 1.0},
-    )
-    return Life(
-        stage=int(stage),
-        previous_stage=int(stage) - 1,
-        epochs_in_stage=6,
-        age=9,
-        contribution=(draw(credit) or 0.0) if shown else 0.0,
-        contribution_valid=shown,
-        accuracy_at_germination=draw(shares) / 8,
-        accuracy_at_stage_start=draw(shares),
-        alpha=alpha.get(stage, 0.0),
-        params=300,
-    )
-
-
-@st.composite
-def lives(
-    draw, *, steps: int | None = None, start=None, rollbacks: bool = False, credit=maybe_points
-):
-    """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the
-    horizon.
-
-    `rollbacks`: one of the steps may be rolled back; `credit`: what contributions are drawn from.
-    """
-    count, places = draw(st.integers(1, 4)) if steps is None else steps, 3
-    lost_at = draw(st.none() | st.integers(0, count - 1)) if rollbacks else None
-    slots = [draw(settled(stage, credit)) for stage in start or []]
-    slots += [Life() for _ in range(places - len(slots))]
-    accuracy, found = draw(shares), []
-    for t in range(count):
-        back = t == lost_at
-        where = draw(st.integers(0, places - 1))
-        op = draw(st.sampled_from([Op.WAIT, *choices(slots[where])]))
-        for place, slot in enumerate(slots):
-            slot.op = int(op if place == where else Op.WAIT)
-            slot.next_stage = int(follow(slot, Op(slot.op)))
-            faded = (
-                slot.op == Op.WAIT and slot.stage == Stage.BLENDING and draw(st.integers(0, 3)) == 0
-            )
-            lost = faded or (back and slot.stage in SEEDS and slot.stage != Stage.FOSSILIZED)
-            slot.next_stage = int(Stage.PRUNED) if lost else slot.next_stage
-        after, worth = draw(shares), [draw(credit) for _ in slots]
-        closed = [slot.close(accuracy, q) for slot, q in zip(slots, worth, strict=True)]
-        for slot, then in zip(slots, closed, strict=True):
-            slot.next_contribution, slot.next_contribution_valid = (
-                then.contribution,
-                then.contribution_valid,
-            )
-        leaves = {one.name: [[getattr(slot, one.name) for slot in slots]] for one in fields(Life)}
-        pairs = torch.tensor([[draw(points) for _ in slots] for _ in slots], dtype=torch.float64)
-        found.append(
-            make_reward_inputs(
-                horizon=t == count - 1,
-                rolled_back=back,
-                op=int(op),
-                op_executed=True,
-                epoch=t + 1,
-                host_params=1000,
-                val_acc=accuracy,
-                stable_val_acc=accuracy / 2,
-                uncommitted_improvement=draw(points),
-                next_val_acc=after,
-                clean_valid=draw(st.booleans()),
-                interaction=pairs + pairs.T,
-                slots=make_slot_inputs(
-                    1, places, **{name: torch.tensor(rows) for name, rows in leaves.items()}
-                ),
-            )
-        )
-        accuracy, slots = after, closed
-    return found

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
+from legacy_rows import POINTS, fields_of_a_row, points, rows, rows_of
 from support.config_strategies import groups
 
 from morphogen.extras.legacy_rewards.kernels import (
@@ -281,7 +281,3 @@ def test_a_bonus_and_a_record_need_an_executed_fossilize(found, op):
     paid = pay("basic", rows_of(**{**found, "op": int(op)}))
     assert paid.components["fossilize_bonus"] == 0
     assert paid.ledger["new_drip_scale"] == 0
-
-
-def test_the_rows_made_by_hand_have_every_field():
-    assert {*OPTIONAL, *REALS, *WHOLES, "last"} == set(SlotRows._fields)

@@ -7,11 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from legacy_rows import helpful, lives
 from support.made_up_checkpoints import made_up
 from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
-from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
@@ -20,10 +18,12 @@ from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffo
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.rules.rewards.table import build_rule
+from morphogen.rules.stages import occupied
 from morphogen.state.tensor_trees import restore_tree, to_nested_dict
 from morphogen.state.tree_ops import expand_mask
 from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
+from morphogen.testing.strategies import reward_episodes, reward_inputs
 from morphogen.train.checkpoint import load_checkpoint
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
@@ -31,18 +31,10 @@ from morphogen.vocab.stage import Stage
 GAMMA, LENGTH = 0.995, 8
 NAMES = tuple(name for name in RULES if RULES.origin(name) == "legacy_rewards")
 every_rule = pytest.mark.parametrize("name", NAMES)
-fewer = settings(max_examples=one_in(4))  # each example plays whole lives
-GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]
-BY_SLOT = (
-    "attribution",
-    "blending_warning",
-    "holding_warning",
-    "pbrs",
-    "synergy",
-    "op_shaping",
-    "intervention",
-)
-PER_SLOT = {*BY_SLOT, "fossilize_bonus", "drip"}
+fewer = settings(max_examples=one_in(4))  # each example plays an episode
+episodes = reward_episodes(1, 4)
+PER_SLOT = {"attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "op_shaping"}
+PER_SLOT |= {"intervention", "fossilize_bonus", "drip"}
 
 
 def rule(name: str, *, length: int = LENGTH, **legacy):
@@ -82,9 +74,7 @@ def one_slot(stage: Stage, op: Op = Op.WAIT, *, places: int = 1, **fields):
 
 @every_rule
 @fewer
-@given(
-    steps=lives(start=GROWN, rollbacks=True), wrong=st.sampled_from((math.nan, math.inf, -math.inf))
-)
+@given(steps=episodes, wrong=st.sampled_from((math.nan, math.inf, -math.inf)))
 def test_what_is_not_valid_is_not_read(name, steps, wrong):
     def spoiled(row):
         slots = row.slots
@@ -105,25 +95,16 @@ def test_what_is_not_valid_is_not_read(name, steps, wrong):
 
 @every_rule
 @fewer
-@given(steps=lives(start=GROWN), data=st.data())
-def test_difference_09_what_a_slot_did_not_execute_is_paid_like_wait(name, steps, data):
-    asked = [row.replace(op=torch.full_like(row.op, data.draw(st.integers(0, 5)))) for row in steps]
-    declined = [row.replace(op_executed=torch.zeros_like(row.op_executed)) for row in asked]
-    assert torch.equal(play_rule(rule(name), declined)[0], play_rule(rule(name), steps)[0])
-
-
-@every_rule
-@fewer
-@given(steps=lives(start=GROWN), other=lives(steps=1))
+@given(row=reward_inputs(1, horizon=False, rollbacks=False), other=reward_inputs(1))
 def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_it(
-    name, steps, other
+    name, row, other
 ):
-    own, row = rule(name), steps[0].replace(horizon=torch.zeros_like(steps[0].horizon))
+    own = rule(name)
     ledger = own.init(1, 3)
     later = {"next_val_acc": row.next_val_acc + 7, "committed_acc": row.committed_acc + 7}
     slots = row.slots.replace(next_contribution=row.slots.next_contribution + 7)
     moved = row.replace(
-        **later, slots=slots, live_params=row.live_params + 9, interaction=other[0].interaction
+        **later, slots=slots, live_params=row.live_params + 9, interaction=other.interaction
     )
     assert torch.equal(own(moved, ledger)[0], own(row, ledger)[0])
     end, moved = row.replace(horizon=~row.horizon), moved.replace(horizon=~row.horizon)
@@ -132,7 +113,7 @@ def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_
 
 @every_rule
 @fewer
-@given(steps=lives(start=GROWN, rollbacks=True))
+@given(steps=episodes)
 def test_difference_06_a_rollback_pays_its_penalty_and_forfeits_and_nothing_else(name, steps):
     rewards, parts, _ = play_rule(rule(name), steps)
     back = torch.stack([row.rolled_back for row in steps])
@@ -147,7 +128,7 @@ def test_difference_06_a_rollback_pays_its_penalty_and_forfeits_and_nothing_else
 
 @every_rule
 @fewer
-@given(steps=lives(start=GROWN, rollbacks=True))
+@given(steps=episodes)
 def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, steps):
     own = rule(name)
     ledger = own.init(1, 3)
@@ -160,33 +141,14 @@ def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, st
             assert carried.keys() <= {"reset_acc"}
 
 
-@pytest.mark.slow
-@every_rule
-@settings(max_examples=one_in(20))
-@given(steps=lives(steps=5, start=GROWN, rollbacks=True))
-def test_a_rule_is_one_graph_over_steps_with_other_values(name, steps):
-    torch.compiler.reset()
-    counter, own = CompileCounter(), rule(name)
-    traced = torch.compile(lambda row, ledger: own(row, ledger), fullgraph=True, backend=counter)
-    seen = want = own.init(2, 3)
-    for row in steps:
-        both = torch.cat((row, row)).apply(
-            lambda leaf: leaf.float() if leaf.is_floating_point() else leaf
-        )
-        got, _, seen = traced(both, seen)
-        reward, _, want = own(both, want)
-        torch.testing.assert_close(got, reward, rtol=0, atol=1e-6)
-    assert counter.frame_count == 1
-
-
 # slots and envs
 
 
 @every_rule
 @fewer
-@given(steps=lives(steps=1, start=GROWN))
-def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, steps):
-    row, own = steps[0], rule(name)
+@given(row=reward_inputs(1))
+def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, row):
+    own = rule(name)
     _, whole, _ = own(row, own.init(1, 3))
     each = []
     for place in range(3):
@@ -330,40 +292,37 @@ def test_a_bonus_is_dripped_as_long_as_the_fossil_helps():
 
 # escrow
 
+three_balances = st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3)
 
-@fewer
-@given(steps=lives(steps=5, start=[Stage.BLENDING, Stage.HOLDING], rollbacks=True, credit=helpful))
-def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
-    own = rule("escrow")
-    ledger = own.init(1, 3)
-    for row in steps:
-        slots, back = row.slots, row.rolled_back.item()
-        before = ledger["escrow_balance"].double()
-        _, parts, ledger = own(row, ledger)
-        harm = (slots.stage != Stage.FOSSILIZED) & (slots.op != Op.PRUNE) & slots.contribution_valid
-        owed = torch.where(harm, slots.contribution, 0.0).clamp(max=0.0)
-        # paid nothing, but still booked
-        cancelled = (slots.op == Op.FOSSILIZE) & (row.uncommitted_improvement < 0)
-        credited = parts["attribution"].sum() - torch.where(cancelled, 0.0, owed).sum()
-        after = ledger["escrow_balance"]
+
+def with_balances(balances):
+    """A ledger that holds balances [1, 3]."""
+    return rule("escrow").init(1, 3).replace({"escrow_balance": balances})
+
+
+@given(row=reward_inputs(1), balances=three_balances)
+def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(row, balances):
+    slots, back = row.slots, row.rolled_back.item()
+    before = torch.where(occupied(slots.stage), torch.tensor([balances]), 0.0)
+    _, parts, ledger = rule("escrow")(row, with_balances(before))
+    harm = (slots.stage != Stage.FOSSILIZED) & (slots.op != Op.PRUNE) & slots.contribution_valid
+    owed = torch.where(harm, slots.contribution, 0.0).clamp(max=0.0)
+    # paid nothing, but still booked
+    cancelled = (slots.op == Op.FOSSILIZE) & (row.uncommitted_improvement < 0)
+    credited = parts["attribution"].sum() - torch.where(cancelled, 0.0, owed).sum()
+    after = ledger["escrow_balance"]
+    if not cancelled.any() and not row.horizon.item() and not back:
+        total = before.sum() + credited + parts["escrow_forfeit"].sum()
+        torch.testing.assert_close(total, after.sum().double())
+    if back:
         fossils = slots.next_stage == Stage.FOSSILIZED
-        ended = row.horizon.item() or back
-        if not cancelled.any() and not ended:
-            torch.testing.assert_close(
-                before.sum() + credited + parts["escrow_forfeit"].sum(), after.sum().double()
-            )
-        if back:
-            forfeited = torch.where(fossils, 0.0, before).sum()
-            torch.testing.assert_close(parts["escrow_forfeit"].sum(), -forfeited)
-        held = (slots.next_stage >= Stage.GERMINATED) & (slots.next_stage <= Stage.FOSSILIZED)
-        assert (after[~held] == 0).all()
+        forfeited = torch.where(fossils, 0.0, before).sum()
+        torch.testing.assert_close(parts["escrow_forfeit"].sum(), -forfeited.double())
+    assert (after[~occupied(slots.next_stage)] == 0).all()
 
 
 @pytest.mark.parametrize("how", ["rolled_back", "horizon"])
-@given(
-    balances=st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3),
-    kept=st.booleans(),
-)
+@given(balances=three_balances, kept=st.booleans())
 def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kept):
     after = [Stage.PRUNED, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
     stages = [Stage.TRAINING, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
@@ -373,8 +332,7 @@ def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kep
         ),
         **{how: True},
     )
-    ledger = rule("escrow").init(1, 3).replace({"escrow_balance": torch.tensor([balances])})
-    reward, parts, end = paid("escrow", row, ledger)
+    reward, parts, end = paid("escrow", row, with_balances(torch.tensor([balances])))
     assert parts["escrow_forfeit"] == pytest.approx(-sum(balances) + kept * balances[1])
     assert not end["escrow_balance"].any()
     if how == "rolled_back":
@@ -427,8 +385,7 @@ def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(
     assert hindsight_payment(many, six) == pytest.approx(0.2)
 
 
-@fewer
-@given(steps=lives(steps=2, start=GROWN), gamma=st.sampled_from((0.9, 1.0)))
+@given(steps=reward_episodes(1, 2), gamma=st.sampled_from((0.9, 1.0)))
 def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
     scaffold = torch.zeros(1, 3, 3, dtype=torch.float64)
     for row in steps:

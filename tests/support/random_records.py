@@ -383,3 +383,16 @@ def round_record(records, known, *, round=0):
 def events_of(records, known, **more):
     """The events of a round."""
     return list(derive_events(round_record(records, known, **more)))
+
+
+def epochs_run(seed, envs, epochs):
+    """Records of the epochs of a round, and constants of the run."""
+    return live(seed, envs, epochs)[1], facts(envs, epochs)
+
+
+def legal_values(record, env, head):
+    """Values of a head that are legal for the op that was chosen."""
+    mask = record[f"{HEADS[head]}_legal"][env]
+    return np.flatnonzero(
+        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
+    ).tolist()

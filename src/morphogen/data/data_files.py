@@ -3,11 +3,13 @@ missing.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from morphogen.config.files import error_line
 from morphogen.errors import DataError
 from morphogen.vocab.paths import expand_path
 
@@ -63,6 +65,16 @@ class FileSource:
         if any(len(place.parts) > 1 and (folder / place.name).exists() for place in places):
             remedy = f"{folder} is the folder of the files itself: name the one above it"
         return DataError(f"{path} is missing; {remedy} with {FLAG} or {FOLDER_VARIABLE}")
+
+    @contextmanager
+    def reading(self, path: Path, folder: Path) -> Iterator[None]:
+        """Turn errors of opening and reading a file into a DataError."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise self.describe_missing(path, folder) from None
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,15 +24,6 @@ def test_without_a_grid_there_is_one_point_of_three_rounds_with_its_phases():
     assert spec.engine.phase_profile
 
 
-def test_a_flag_wins_over_the_defaults_of_a_benchmark_and_they_over_a_file(tmp_path):
-    file = tmp_path / "config.json"
-    file.write_text('{"rounds": 50, "envs": 3}')
-    (spec,) = points("--config", str(file)).values()
-    assert (spec.rounds, spec.envs) == (3, 3)
-    (spec,) = points("--config", str(file), "--rounds", "5").values()
-    assert spec.rounds == 5
-
-
 def test_a_grid_holds_every_combination_the_last_key_fastest():
     found = points("--envs", "9", "--grid", "envs=1,8", "data.batch=4,16", "--grid", "seed=3")
     assert {label: (spec.envs, spec.data.batch, spec.seed) for label, spec in found.items()} == {
@@ -75,20 +66,6 @@ def test_a_measurement_has_rates_and_shares_of_the_rounds_after_the_first(monkey
     assert found["machine"].keys() > MACHINE
 
 
-def test_shares_are_of_the_time_of_a_device_that_has_a_clock():
-    def share(device_s):
-        return probe.phase_shares(
-            [
-                {
-                    "train": {"wall_s": 3.0, "device_s": device_s},
-                    "update": {"wall_s": 7.0, "device_s": device_s and 1.0},
-                }
-            ]
-        )["train"]
-
-    assert (share(None), share(1.0)) == (pytest.approx(0.3), pytest.approx(0.5))
-
-
 @pytest.mark.slow
 def test_a_grid_measures_each_point_in_a_process_and_keeps_the_points_before_a_failure(
     tmp_path, monkeypatch, capsys
@@ -106,14 +83,6 @@ def test_a_grid_measures_each_point_in_a_process_and_keeps_the_points_before_a_f
     ((name, found),) = json.loads((tmp_path / "found.json").read_text()).items()
     assert name == label
     assert found["numbers"]["peak MiB"] > 100
-
-
-def test_an_existing_file_is_left_alone(tmp_path, capsys):
-    path = tmp_path / "mine.json"
-    path.write_text("mine")
-    assert main.main(["bench", "--json", str(path)]) == 2
-    assert "--json: expected a new file, got" in capsys.readouterr().err
-    assert path.read_text() == "mine"
 
 
 def test_a_device_that_is_too_small_is_an_error_of_the_device(monkeypatch):

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import COMPONENTS, SLOTS, columns_of, events_of, facts, live
+from support.random_records import (
+    COMPONENTS,
+    SLOTS,
+    columns_of,
+    epochs_run,
+    events_of,
+    facts,
+    legal_values,
+    live,
+)
 
 from morphogen.log.round_record import slot_history
 from morphogen.vocab.action import HEADS, RELEVANT, Op
@@ -16,11 +25,6 @@ from morphogen.vocab.stage import Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 12))
 S = Stage
-
-
-def epochs_run(seed, envs, epochs):
-    """Records of the epochs of a round, and constants of the run."""
-    return live(seed, envs, epochs)[1], facts(envs, epochs)
 
 
 def found_of(name, records, known):
@@ -31,14 +35,6 @@ def found_of(name, records, known):
 def reported(name, records, known):
     """All events of one kind about all envs, by epoch."""
     return {event.epoch: event for event in found_of(name, records, known)}
-
-
-def legal_values(record, env, head):
-    """Values of a head that are legal for the op that was chosen."""
-    mask = record[f"{HEADS[head]}_legal"][env]
-    return np.flatnonzero(
-        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
-    ).tolist()
 
 
 @lifetimes

@@ -13,7 +13,6 @@ from morphogen.extras.legacy_rewards.kernels import (
     SlotRows,
     basic_reward,
     escrow_reward,
-    ratio_penalty,
     shaped_reward,
     simplified_reward,
 )
@@ -73,10 +72,6 @@ legacy_specs = st.just(SPEC) | groups(LegacyRewardSpec).map(
 
 def pay(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC):
     return KERNELS[name](row, spec=spec, gamma=GAMMA)
-
-
-def total(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC) -> float:
-    return sum(pay(name, row, spec).components.values()).item()
 
 
 def attribution(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC) -> float:
@@ -145,25 +140,6 @@ def test_pruning_flips_the_sign_of_what_the_seed_would_have_earned(found):
     assert pruned.components["attribution"].item() - penalty == pytest.approx(-earned, abs=1e-12)
 
 
-@credits
-@given(found=fields_of_a_row(stage=int(Stage.HOLDING)), harm=st.floats(-20.0, -0.01))
-def test_keeping_a_seed_while_the_uncommitted_do_harm_earns_no_attribution(name, found, harm):
-    assert (
-        attribution(name, rows_of(**{**found, "op": int(Op.FOSSILIZE), "uncommitted": harm})) == 0
-    )
-
-
-@given(row=rows(), needs_help=st.booleans())
-def test_the_ratio_penalty_is_a_fine_of_at_most_three_tenths_for_more_than_a_point(row, needs_help):
-    fine = ratio_penalty(row.contribution, row.uncommitted, needs_help=needs_help, spec=SPEC).item()
-    assert -0.3 <= fine <= 0
-    q, valid = (leaf.item() for leaf in row.contribution)
-    if not valid or q <= 1 or (needs_help and row.uncommitted.value.item() < 0):
-        assert fine == 0
-    free = LegacyRewardSpec(use_anti_gaming=False)
-    assert ratio_penalty(row.contribution, row.uncommitted, needs_help=needs_help, spec=free) == 0
-
-
 @given(
     found=fields_of_a_row(stage=int(Stage.HOLDING)),
     harm=st.floats(-10.0, -0.01),
@@ -198,13 +174,6 @@ def test_a_stand_in_is_paid_only_where_a_blended_seed_was_not_measured(found, da
 
 
 # costs and the end
-
-
-@every_kernel
-@given(found=fields_of_a_row(), more=st.floats(1.0, 1e6))
-def test_more_parameters_never_raise_a_total(name, found, more):
-    heavier = {**found, "effective_seed_params": found["effective_seed_params"] + more}
-    assert total(name, rows_of(**heavier)) <= total(name, rows_of(**found))
 
 
 @every_kernel
@@ -274,10 +243,3 @@ def test_the_pool_is_the_fraction_of_the_bonus_that_is_not_paid_at_once(found, f
     torch.testing.assert_close(bonus + pool, whole.components["fossilize_bonus"])
     assert (pool > 0) == (whole.components["fossilize_bonus"] > 0)
     torch.testing.assert_close(some.ledger["new_drip_scale"] * max(found["left"], 5), pool)
-
-
-@given(found=fields_of_a_row(), op=st.sampled_from([op for op in Op if op is not Op.FOSSILIZE]))
-def test_a_bonus_and_a_record_need_an_executed_fossilize(found, op):
-    paid = pay("basic", rows_of(**{**found, "op": int(op)}))
-    assert paid.components["fossilize_bonus"] == 0
-    assert paid.ledger["new_drip_scale"] == 0

@@ -181,18 +181,6 @@ def test_pruning_is_tried_only_where_every_epoch_counts():
     assert {candidate[0].target for candidate in later} == set(AlphaTarget)
 
 
-def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
-    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    candidate = (
-        GrowthStep(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),
-    )
-    assert is_feasible(candidate, setup.spec)
-    assert (
-        alone(setup, candidate, training_instances(setup.spec, 2), 0).fossil_blueprint[:, 0]
-        == int(Blueprint.NORM)
-    ).all()
-
-
 def test_the_family_knows_what_a_run_forbids():
     free = initial_candidates(tiny(episode_length=12, lifecycle=QUICK))
     assert free[0] == ()

@@ -140,14 +140,6 @@ def at_equal_cost(setup, traces):
     return play_static_cost_arm(context_of(setup), len(traces.fossil_blueprint), known)
 
 
-def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
-    setup = tiny_setup()
-    traces = grown(setup, ())
-    assert (
-        first_epoch_at_cost(traces, traces.cost[-1] * 10) == setup.spec.episode_length - 1
-    ).all()
-
-
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     setup = tiny_setup()
     traces = grown(setup, ())

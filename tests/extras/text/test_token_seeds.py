@@ -1,19 +1,14 @@
-"""Blueprints of language models: counts, identity at birth, gradients, causality, and the gradients
-of the table.
-"""
+"""Blueprints of language models: counts, identity at birth, gradients, isolation, attention."""
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import small_states
-from support.profiles import one_in
 from token_streams import LENGTH, WIDTH, grown_logits, stream_net
 
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.extras.text import seeds as token_seeds
 from morphogen.extras.text.host import TOKEN_BLUEPRINTS
-from morphogen.hosts.seed_module import gate_layout, gate_openness, seed_layout
+from morphogen.hosts.seed_module import gate_layout, seed_layout
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
 
@@ -69,100 +64,6 @@ def test_difference_02_every_seed_is_the_identity_at_birth():
     x = features(state.batch_size[0])
     assert state.seeds[SLOT, "params"].any(-1).all()
     assert torch.equal(grown_logits(x, state, NET), x)
-
-
-@pytest.mark.parametrize("stage", [TRAINING, BLENDING])
-def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(stage):
-    pairs = [
-        (int(code), algorithm) for code in TOKEN_BLUEPRINTS for algorithm in (ADD, MULTIPLY, GATE)
-    ]
-    blueprint, algorithm = torch.tensor(pairs).unsqueeze(-1).unbind(1)
-    alpha = torch.full(blueprint.shape, 0.5 if stage == BLENDING else 0.0)
-    state = small_states.fresh(NET, len(pairs))
-    state = small_states.grow(
-        state, NET, torch.full_like(blueprint, stage), blueprint, algorithm, alpha
-    )
-    x, out_grad = features(len(pairs)), features(len(pairs), seed=1)
-    rows, size = state.seeds[SLOT, "params"], gate_layout(WIDTH).size
-    largest = torch.zeros_like(rows)
-
-    def loss(rows):
-        return (grown_logits(x, state, NET, {SLOT: rows}) * out_grad).sum()
-
-    for _ in range(4):
-        grad = torch.func.grad(loss)(rows)
-        largest, rows = torch.maximum(largest, grad.abs()), rows - 0.01 * grad
-    for e, (code, way) in enumerate(pairs):
-        own = layout(Blueprint(code))
-        assert all(part.norm() > 1e-5 for _, part in own.leaf_parts(largest[e : e + 1])), (
-            code,
-            way,
-        )
-        gates = [
-            part.norm() for _, part in gate_layout(WIDTH).leaf_parts(largest[e : e + 1, -size:])
-        ]
-        learns = way == GATE and stage == BLENDING
-        assert all((norm > 1e-5) == learns for norm in gates), (code, way)
-
-
-@settings(max_examples=one_in(10))
-@given(st.integers(0, 1000))
-def test_gradients_are_those_of_the_table(seed):
-    """spec/models.md 4.1, as features, deltas and gates receive them in every stage, for any
-    alpha.
-    """
-    state = grown()
-    slots = state.slots
-    drawn = small_states.noise(*slots.alpha.shape, seed=seed).double()
-    alpha = torch.where(slots.stage == TRAINING, 0.0, drawn.masked_fill(drawn < 0.1, 0.0))
-    state = state.replace(slots=slots.replace(alpha=alpha))
-    envs = state.batch_size[0]
-    x, out_grad = features(envs, seed=seed).double(), features(envs, seed=seed + 1).double()
-    rows = state.seeds[SLOT, "params"]
-
-    def loss(x, rows):
-        return (grown_logits(x, state, NET, {SLOT: rows}) * out_grad).sum()
-
-    dx, drows = torch.func.grad(loss, argnums=(0, 1))(x, rows)
-    for e in range(envs):
-        code, way = int(slots.blueprint[e, 0]), int(slots.algorithm[e, 0])
-        numbers = (x[e], out_grad[e], rows[e : e + 1], float(alpha[e, 0]))
-        expected = _table(
-            Blueprint(code), way, *numbers, training=int(slots.stage[e, 0]) == TRAINING
-        )
-        for actual, wanted in zip((dx[e], drows[e : e + 1]), expected, strict=True):
-            torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
-
-
-def _table(blueprint, algorithm, h, out_grad, row, alpha, *, training):
-    """Gradients of the features and the parameters of one seed.  h, out_grad [B, n, d], row [1,
-    P].
-    """
-    size, leaves = gate_layout(WIDTH).size, layout(blueprint)
-
-    def delta(x, row):
-        return module(blueprint).delta(leaves.split(row), one_row(x)).squeeze(2)
-
-    def openness(x, row):
-        return gate_openness(gate_layout(WIDTH).split(row[:, -size:]), one_row(x), causal=True)
-
-    d, delta_vjp, *_ = torch.func.vjp(delta, h, row)
-    g, gate_vjp, *_ = torch.func.vjp(openness, h, row)
-    direct, weight = (
-        out_grad,
-        torch.ones((), dtype=h.dtype) if training else torch.tensor(alpha, dtype=h.dtype),
-    )
-    slope = 1 - torch.tanh(d) ** 2
-    if algorithm == MULTIPLY:
-        direct = out_grad if training else out_grad * (1 + alpha * torch.tanh(d))
-        received = weight * out_grad * h * slope
-    else:
-        received = weight * out_grad * (g if algorithm == GATE and not training else 1.0)
-    through, params = delta_vjp(received)
-    if algorithm == GATE and not training:
-        more = gate_vjp(alpha * (out_grad * d).sum(-1, keepdim=True))
-        through, params = through + more[0], params + more[1]
-    return direct if training or alpha == 0 else direct + through, params
 
 
 def test_no_gradient_passes_through_the_inputs_of_seeds_of_a_host_that_isolates_them():

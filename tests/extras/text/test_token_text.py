@@ -167,15 +167,6 @@ def test_the_documentation_is_split_by_blocks_and_loses_none_but_its_tail():
         assert text.starts.tolist() == list(range(0, len(numbers) * DOCUMENT, DOCUMENT))
 
 
-def test_the_running_python_has_enough_documentation():
-    dataset = open_dataset(PYDOC, DataSpec(), PYDOC.host, "cpu")
-    assert dataset.sizes["validation"] == 256
-    assert dataset.validation().inputs.shape == dataset.validation().labels.shape == (256, 32)
-    assert dataset.on_test_split().validation().inputs.shape[1:] == (32,)
-    assert bool((dataset.validation().labels >= 0).all())
-    assert int(dataset.validation().labels.max()) < 97
-
-
 def test_too_little_documentation_or_none_is_refused(monkeypatch, tmp_path):
     (tmp_path / "topics.py").write_text("topics = {'a': 'short'}")
     monkeypatch.syspath_prepend(tmp_path)
@@ -259,11 +250,3 @@ def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_
     with pytest.raises(ConfigError, match=rf"task.instance: expected {known} alone"):
         replace(TASKS[task], instance=mg.InstanceSpec(**{name: (span, span)}))
     mg.RunSpec(task=task, instance={"param_price": (0.1, 0.2)})
-
-
-def test_the_reach_of_a_language_model_may_vary():
-    spec = mg.resolve(mg.RunSpec(task="pydoc", instance={"reach": (2, 5)}))
-    assert (spec.instance.reach, mg.resolve(mg.RunSpec(task="tinystories")).instance.reach) == (
-        (2, 5),
-        (0, 0),
-    )

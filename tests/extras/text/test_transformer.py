@@ -59,27 +59,14 @@ def test_numbers_that_do_not_fit_are_refused_by_name(fault, words):
 @pytest.mark.parametrize("numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (16, 2, 3, 7, 19)])
 def test_initial_weights_are_normal_and_of_the_sizes_of_their_layers(numbers):
     host = host_of(*numbers)
-    d, layout = host.width, transformer_layout(host)
-    drawn = layout.draw(small_states.noise(8, layout.size))
-    for leaf, part in layout.leaf_parts(drawn):
-        kind = leaf.name.split(".")[-2] if "." in leaf.name else leaf.name
-        std = {
-            "token": 0.5 * d**-0.5,
-            "position": 0.5 * d**-0.5,
-            "qkv": (2 * d) ** -0.5,
-            "up": (2 * d) ** -0.5,
-        }
-        std |= {"out": (4 * d * host.layers) ** -0.5, "down": (16 * d * host.layers) ** -0.5}
-        if leaf.name.endswith("bias"):
-            assert not part.any()
-        elif leaf.name.endswith("gain"):
-            assert (part == 1).all()
-        else:
-            values = part.flatten() / std[kind]
-            error = 4 / math.sqrt(values.numel())
-            assert abs(float(values.mean())) < error
-            assert abs(float(values.square().mean()) - 1) < 2 * error
-            assert abs(float((values.abs() < 1).float().mean()) - 0.6827) < error
+    d = host.width
+    std = dict.fromkeys(("token", "position"), 0.5 * d**-0.5)
+    std |= dict.fromkeys(("qkv", "up"), (2 * d) ** -0.5)
+    std |= {"out": (4 * d * host.layers) ** -0.5, "down": (16 * d * host.layers) ** -0.5}
+    for leaf in transformer_layout(host).leaves:
+        name = leaf.name.removesuffix(".weight").split(".")[-1]
+        assert leaf.std == pytest.approx(std.get(name, 0.0)), leaf.name
+        assert leaf.fill == float(name == "gain")
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,6 @@ from morphogen.vocab.action import HEADS
 
 TRANSFORMS = {
     "bare": lambda: None,
-    "steps": StepCounter,
-    "sum": RewardSum,
-    "init": InitTracker,
     "all": lambda: Compose(StepCounter(), RewardSum(), InitTracker()),
 }
 

@@ -31,7 +31,7 @@ from morphogen.testing import laws
 from morphogen.vocab.action import AlphaSpeed, Head, Op, Tempo
 from morphogen.vocab.stage import Stage
 
-EPISODES = 96
+EPISODES = 48
 pytest.importorskip("morphogen.extras.regimes", reason="the plan is of worlds with regimes")
 COUNTS = tuple(tuple({1: 150, 4: 60, 7: 300}.get(code, 0) for code in range(13)) for _ in range(2))
 
@@ -65,7 +65,7 @@ def planned_action(envs, move):
     return action
 
 
-@settings(max_examples=one_in(4), deadline=None)
+@settings(max_examples=one_in(8), deadline=None)
 @given(st.lists(st.integers(0, 2 * MOVES), min_size=32, max_size=32))
 def test_moves_and_rewards_are_those_of_the_environment(wishes):
     env = world().with_seed(3)

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import COMPONENTS, SLOTS, columns_of, events_of, facts, live
+from support.random_records import (
+    COMPONENTS,
+    SLOTS,
+    columns_of,
+    epochs_run,
+    events_of,
+    legal_values,
+)
 
 from morphogen.log.kinds.round import ObservationStats
 from morphogen.log.round_summary import round_events, scale_drift
@@ -17,11 +24,6 @@ from morphogen.vocab.stage import Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 12))
 S = Stage
-
-
-def epochs_run(seed, envs, epochs):
-    """Records of the epochs of a round, and constants of the run."""
-    return live(seed, envs, epochs)[1], facts(envs, epochs)
 
 
 def reported(name, records, known):
@@ -74,14 +76,6 @@ def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
         used = [values[row[column]] for row in rows if RELEVANT[row[0]][column]]
         assert one.heads[head] == {value: used.count(value) for value in values}
     assert one.heads["op"] == one.sampled
-
-
-def legal_values(record, env, head):
-    """Values of a head that are legal for the op that was chosen."""
-    mask = record[f"{HEADS[head]}_legal"][env]
-    return np.flatnonzero(
-        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
-    ).tolist()
 
 
 @lifetimes

@@ -29,7 +29,7 @@ from morphogen.testing.laws import (
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.limits import Limits
 
-FEW = {"examples": 12}
+FEW = {"examples": 8}
 slots = slot_states(max_envs=3, max_slots=2)
 
 
@@ -53,15 +53,8 @@ def broken(check, *args, **knobs) -> BrokenLaw:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "rule", [paying(broken_rules.gain), broken_rules.Shaped()], ids=["plain", "shaped"]
-)
-def test_a_rule_without_a_fault_passes(rule):
-    check_reward(rule, **FEW)
-
-
-@pytest.mark.slow
-def test_a_rule_that_telescopes_within_its_bounds_passes():
+def test_rules_without_a_fault_pass():
+    check_reward(rule_from_function(broken_rules.gain), **FEW)
     check_reward(broken_rules.Shaped(), gamma=GAMMA, bounds=(-2.0, 2.0), **FEW)
 
 
@@ -77,7 +70,7 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
         ),
         (
             paying(broken_rules.first_slot),
-            {"examples": 200},
+            {"examples": 80},
             "slots",
             r"first_slot pays for a slot index: step \d of env \d has 0.* and .* permuted slots",
         ),
@@ -149,11 +142,6 @@ def test_a_faulty_rule_is_found_by_the_law_that_it_breaks(rule, knobs, law, sent
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):
         raise found
-
-
-@pytest.mark.slow
-def test_a_plain_function_without_a_fault_passes():
-    check_reward(rule_from_function(broken_rules.gain), **FEW)
 
 
 NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number per env, got "

@@ -8,8 +8,6 @@ import hashlib
 import io
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.files import MIB, error_line, open_regular, read_bytes
+from morphogen.config.files import MIB, open_regular, read_bytes
 from morphogen.data.conversion import convert_labels
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.data.splits import Samples, Splits, StoredInputs, hold_out
@@ -99,13 +97,13 @@ def read_cifar(folder: Path) -> Splits:
 
 def read_binary(path: Path) -> Samples:
     """Return the samples of a binary file: records of one label byte and 3,072 pixel bytes."""
-    with _data_errors(path), open_regular(path) as file:
+    with FILES.reading(path, path.parents[1]), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size == 0 or size % RECORD or size > RECORDS * RECORD:
         raise DataError(
             f"{path}: expected {RECORD} bytes for each of 1 .. {RECORDS} records, got {size} bytes"
         )
-    with _data_errors(path):
+    with FILES.reading(path, path.parents[1]):
         # never written back
         records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))
     return _build_samples(path, records[:, 1:], records[:, 0])
@@ -115,7 +113,7 @@ def read_python(path: Path) -> Samples:
     """Return the samples of an official file, a pickled dict with `data` uint8 [n, 3072] and
     `labels`, n integers.
     """
-    with _data_errors(path):
+    with FILES.reading(path, path.parents[1]):
         raw = read_bytes(path, MAX_BYTES)
     digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
     if digest != OFFICIAL[path.name]:
@@ -130,17 +128,6 @@ def read_python(path: Path) -> Samples:
 def _build_samples(path: Path, pixels: np.ndarray, labels: object) -> Samples:
     marks = convert_labels(f"{path}: labels", labels, classes=CLASSES)
     return Samples(torch.from_numpy(pixels).unflatten(-1, SHAPE), marks)
-
-
-@contextmanager
-def _data_errors(path: Path) -> Iterator[None]:
-    """Turn errors of opening and reading a file into a DataError."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FILES.describe_missing(path, path.parents[1]) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error_line(error)}") from error
 
 
 CIFAR = FileData("cifar", read_cifar, FILES)

@@ -85,18 +85,20 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         render_mode: has no effect, because nothing is drawn.
         Raises: ConfigError for settings out of range, and another mode of resets.
         """
-        known = [mode.value for mode in AutoresetMode]
-        if autoreset_mode not in (*AutoresetMode, *known):
-            raise ConfigError(
-                f"autoreset_mode: expected {', '.join(known)}, got {format_value(autoreset_mode)}"
-            )
         del render_mode
+        try:
+            mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            known = ", ".join(mode.value for mode in AutoresetMode)
+            raise ConfigError(
+                f"autoreset_mode: expected {known}, got {format_value(autoreset_mode)}"
+            ) from None
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
         num_envs = self.functional.envs
         self._state: EnvState | None = None
         # the last step ended an episode, and none has begun since
         self._ended = np.zeros(num_envs, dtype=bool)
-        self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode(autoreset_mode)}
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
         slots = len(self.functional.net.slots)
         real = partial(spaces.Box, -FEATURE_LIMIT, FEATURE_LIMIT, dtype=np.float32)
         self.single_observation_space = spaces.Dict(

@@ -21,35 +21,17 @@ T = TypeVar("T")
 LEAST_ROWS = 2  # of a rank in an evaluation: a product of one row may be rounded in another way
 
 
-class Collective(NamedTuple):
-    """One row of the table of collectives."""
-
-    operation: str
-    when: str
-    content: str
-    """That each rank contributes."""
-
-
-COLLECTIVES = {
-    "rollout": Collective(
-        "all-gather", "round, gather", "rows [T, E / W] and the memory after them"
-    ),
-    "record": Collective(
-        "all-gather", "round, save", "columns of the record of the round, [T, E / W]"
-    ),
-    "moments": Collective(
-        "all-gather", "round, allreduce", "counts, means and squares of the rows"
-    ),
-    "metrics": Collective(
-        "all-gather", "round, allreduce", "extremes of the metrics of the minibatches"
-    ),
-    "gradient": Collective(
-        "all-reduce", "minibatch, allreduce", "row counts; flat gradient and losses"
-    ),
-    "episodes": Collective("all-gather", "evaluation of a policy", "traces of its episodes"),
-    "facts": Collective("all-gather", "epoch, start, save, evaluation", "a small value"),
-    "envs": Collective("gather", "save", "state of the envs of the rank"),
-}
+# name, operation: when, and the contribution of each rank
+COLLECTIVES = (
+    "rollout",  # all-gather: round, gather; rows [T, E / W] and the memory after them
+    "record",  # all-gather: round, save; columns of the record of the round, [T, E / W]
+    "moments",  # all-gather: round, allreduce; counts, means and squares of the rows
+    "metrics",  # all-gather: round, allreduce; extremes of the metrics of the minibatches
+    "gradient",  # all-reduce: minibatch, allreduce; row counts; flat gradient and losses
+    "episodes",  # all-gather: evaluation of a policy; traces of its episodes
+    "facts",  # all-gather: epoch, start, save, evaluation; a small value
+    "envs",  # gather: save; state of the envs of the rank
+)
 
 
 class Exchanged(NamedTuple):
@@ -164,7 +146,7 @@ class RankExchange(Exchange):
 
         Raises: its error, on all ranks.
         """
-        result = self._agree(action if self.first else _do_nothing, named=False)
+        result = self._agree(action if self.first else lambda: None, named=False)
         return cast(T, self.facts(result)[0])
 
     def _agree(self, action: Callable[[], Any], *, named: bool) -> Any:
@@ -194,10 +176,6 @@ class RankExchange(Exchange):
 
     def close(self) -> None:
         """Leave the ranks."""
-
-
-def _do_nothing() -> None:
-    return None
 
 
 def _as_tensor(leaf: Tensor | Array) -> Tensor:

@@ -1,11 +1,10 @@
 """Check of a policy before its envs are dealt out to ranks: equal bits in stacks of any size."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import Tensor
 
+from morphogen.device.transfers import flatten_names
 from morphogen.env.policy_check import synthetic_inputs
 from morphogen.env.setup import Setup
 from morphogen.policy.policy import Policy
@@ -26,10 +25,10 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
     inputs = synthetic_inputs(policy, setup, envs)
     starts = {size: sum(rows[:n]) for n, size in enumerate(rows)}  # of the last shard of a size
     with torch.no_grad():
-        complete = _leaves(policy.act(params, *inputs))
+        complete = flatten_names(policy.act(params, *inputs).to_tensordict())
         for size, start in starts.items():
             shard = slice(start, start + size)
-            part = _leaves(policy.act(params, *(x[shard] for x in inputs)))
+            part = flatten_names(policy.act(params, *(x[shard] for x in inputs)).to_tensordict())
             names = [name for name, leaf in part.items() if not leaf.equal(complete[name][shard])]
             if names:
                 return (
@@ -37,11 +36,3 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
                     f"once and {size} of them"
                 )
     return None
-
-
-def _leaves(out: Any) -> dict[str, Tensor]:
-    """Return the results of `act` by name, the memory as `hidden.h`."""
-    return {
-        name if isinstance(name, str) else ".".join(name): leaf
-        for name, leaf in out.items(True, True)
-    }

@@ -150,11 +150,8 @@ def command_code(codes: Mapping[int, int], received: list[int], context: Any) ->
         kind = next(kind for kind, number in EXITS.items() if number == code)
         raise kind(error_file.read_text())
     if code == UNEXPECTED:
-        lines = _read_lines(context.stderrs[rank])
-        what = f": {lines[-1]}" if lines else ""
-        raise RankError(f"rank {rank} of {len(context.pids())} ended with exit code {code}{what}")
+        path = context.stderrs[rank]  # "" for the rank that has the console
+        lines = Path(path).read_text(errors="backslashreplace").splitlines() if path else []
+        reason = f": {lines[-1]}" if lines else ""
+        raise RankError(f"rank {rank} of {len(context.pids())} ended with exit code {code}{reason}")
     return code
-
-
-def _read_lines(path: str) -> list[str]:
-    return Path(path).read_text(errors="backslashreplace").splitlines() if path else []

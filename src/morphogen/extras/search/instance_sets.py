@@ -170,16 +170,11 @@ def score_pairs(
                 context,
                 instances.choose(group),
                 worlds=(sibling,),
-                control=_pick_control(schedules, group, context.setup),
+                control=lambda places, group=group: build_schedules_control(
+                    [schedules[i] for i in group[places].tolist()], context.setup
+                ),
             )
     return values
-
-
-def _pick_control(schedules: Sequence[Schedule], group: Tensor, setup: Setup) -> BuildControl:
-    """Return a function that gives places in a group, int64 [m], their schedules."""
-    return lambda places: build_schedules_control(
-        [schedules[i] for i in group[places].tolist()], setup
-    )
 
 
 def play_values(

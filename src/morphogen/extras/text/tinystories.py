@@ -7,8 +7,6 @@ import mmap
 import os
 import warnings
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,7 +91,7 @@ def read_tinystories(folder: Path) -> TextSplits:
 
 def read_stories(path: Path) -> TokenText:
     """Return the bytes of a text, and its stories without the white space around them."""
-    with _data_errors(path), open_regular(path) as file:
+    with FILES.reading(path, path.parent), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             raise DataError(f"{path}: expected {_STORIES}, got an empty file")
@@ -120,7 +118,7 @@ def _find_stories(content: mmap.mmap) -> "array[int]":
 
 def read_meta(path: Path) -> Meta:
     """Return the description of token files, a JSON object."""
-    with _data_errors(path):
+    with FILES.reading(path, path.parent):
         text = read_text(path)
     try:
         settings = parse_json(text)
@@ -147,7 +145,7 @@ def read_meta(path: Path) -> Meta:
 def read_tokens(path: Path, meta: Meta) -> TokenText:
     """Return the tokens of a file, and its stories, which the separator ends."""
     dtype = TYPES[meta.dtype]
-    with _data_errors(path), open_regular(path) as file:
+    with FILES.reading(path, path.parent), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if not size or size % dtype.itemsize:
         wanted = f"tokens of {dtype.itemsize} bytes each ({meta.dtype})"
@@ -174,7 +172,7 @@ def _map_file(path: Path, dtype: np.dtype[Any] | type[np.uint8]) -> np.ndarray:
     """Map a file for reading alone: the pages of a writable map count as memory, which a file may
     be larger than.
     """
-    with _data_errors(path):
+    with FILES.reading(path, path.parent):
         return np.memmap(path, dtype=dtype, mode="r")
 
 
@@ -189,17 +187,6 @@ def _build_text(path: Path, tokens: np.ndarray, bounds: np.ndarray) -> TokenText
         # nothing writes to it
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return TokenText(torch.from_numpy(tokens), starts, ends)
-
-
-@contextmanager
-def _data_errors(path: Path) -> Iterator[None]:
-    """Turn errors of opening and reading a file into a DataError."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FILES.describe_missing(path, path.parent) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error_line(error)}") from error
 
 
 TINYSTORIES = FileData("tinystories", read_tinystories, FILES)

@@ -31,20 +31,20 @@ from morphogen.testing.laws.check import (
     check_rule,
     check_step,
 )
-from morphogen.testing.laws.env_checks import check_observation, check_worlds
 from morphogen.testing.laws.part_checks import (
-    PART_LAWS,
     check_blueprint,
     check_dataset,
     check_environment,
     check_host,
     check_learner,
     check_network,
+    check_observation,
+    check_worlds,
 )
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
-__all__ = ["MASK_LAWS", "PART_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
+__all__ = ["MASK_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
 __all__ += ["check_blueprint", "check_dataset", "check_environment", "check_host"]
 __all__ += ["check_learner", "check_mask", "check_network", "check_observation"]
 __all__ += ["check_reward", "check_rule", "check_step", "check_worlds"]

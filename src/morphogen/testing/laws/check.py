@@ -16,7 +16,14 @@ from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import BrokenLaw, Law, check_laws, meaning, name_laws
+from morphogen.testing.laws.search import (
+    BrokenLaw,
+    Law,
+    check_laws,
+    meaning,
+    name_laws,
+    name_part,
+)
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, slot_states
 from morphogen.vocab.limits import Limits
@@ -76,7 +83,7 @@ def check_step(
         ...     print(error.law, "|", error.sentence)
         writes | hurry writes to its input: clock.epoch has changed
     """
-    options.setdefault("name", callable_name(function))
+    options.setdefault("name", name_part(function))
     subject = Subject(function, **options)
     checks = {"accepts": step.accepts, **(laws or {}), **_STEP_CHECKS}
     if slots:
@@ -173,7 +180,7 @@ def check_reward(
         naive pays a non-finite number: components.gain, where an invalid value is nan
     """
     rule = _as_rule(rule)
-    options.setdefault("name", callable_name(getattr(rule, "function", rule)))
+    options.setdefault("name", name_part(getattr(rule, "function", rule)))
     payer = RewardSubject(rule, **options)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
@@ -205,18 +212,11 @@ def _as_rule(rule: Rule | PaymentFn) -> Rule:
     try:
         names = component_names(function, make_reward_inputs(2, dtype=torch.float32))
     except ConfigError as error:
-        raise BrokenLaw("shapes", f"{callable_name(function)}: {error}") from None
+        raise BrokenLaw("shapes", f"{name_part(function)}: {error}") from None
     except Exception as error:
-        fault = f"{callable_name(function)} does not accept a valid input: {describe_error(error)}"
+        fault = f"{name_part(function)} does not accept a valid input: {describe_error(error)}"
         raise BrokenLaw("accepts", fault) from error
     return FunctionRule(function, governor_penalty=1.0, components=names)
-
-
-def callable_name(function: object) -> str:
-    """Return the name of a function, or of the class of an object, for messages."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _drop_skipped(laws: Mapping[str, Law], skip: Collection[str]) -> dict[str, Law]:

@@ -1,8 +1,7 @@
-"""Laws of blueprints and hosts.  What every step keeps (`step`), a part keeps as a function of rows
-of parameters.
+"""Laws of blueprints and hosts.
 
-A law of a part is a function (subject) -> violation, one of its rows a function (subject, example)
--> violation.
+What every step keeps (`step`), a part keeps as a function of rows of parameters.  A law of a part
+is a function (subject) -> violation, one of its rows a function (subject, example) -> violation.
 """
 
 import functools

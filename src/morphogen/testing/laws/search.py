@@ -1,5 +1,6 @@
 """Search for the smallest example that breaks a law."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
@@ -43,6 +44,13 @@ def meaning(law: Callable[..., Any]) -> str:
 def name_laws(*laws: Callable[..., str]) -> dict[str, Callable[..., str]]:
     """Return laws by their names."""
     return {law.__name__: law for law in laws}
+
+
+def name_part(part: object) -> str:
+    """Return the `name` of a part, else the name of a function, or of the class of an object."""
+    while isinstance(part, functools.partial):
+        part = part.func
+    return getattr(part, "name", None) or getattr(part, "__name__", None) or type(part).__name__
 
 
 def check_laws(

@@ -27,6 +27,9 @@ from morphogen.state import rng
 from morphogen.steps.score_step import ScoreInputs
 from morphogen.train.reporter import build_record
 
+BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+QUICK = replace(BYHAND, auto_forward=("TRAIN", "BLEND", "HOLD"))
+
 
 def plain(**fields: Any) -> RunSpec:
     """A spec without the defaults of its task: a field that is not given has the default of its
@@ -48,7 +51,7 @@ def tiny(**fields: Any) -> RunSpec:
         "episode_length": 6,
         "final_episodes": 0,
         "data": DataSpec(batch=8, minibatches=2, val_samples=32),
-        "lifecycle": LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1),
+        "lifecycle": BYHAND,
         "policy": PolicySpec(hidden=16),
         "ppo": PpoSpec(epochs=2, minibatches=math.gcd(2, fields.get("envs", 4))),
     }

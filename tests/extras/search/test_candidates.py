@@ -5,9 +5,8 @@ in a run.
 from dataclasses import replace
 
 import pytest
-from support.small_runs import context_of, tiny, tiny_setup
+from support.small_runs import BYHAND, QUICK, context_of, tiny, tiny_setup
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import seed_timeline
 from morphogen.config.task import TASKS
@@ -35,14 +34,6 @@ from morphogen.extras.search.instance_sets import (
 from morphogen.state import rng
 from morphogen.vocab.action import AlphaTarget, Tempo
 from morphogen.vocab.blueprint import Blueprint
-
-QUICK = LifecycleSpec(
-    min_training_epochs=1,
-    min_prune_age=1,
-    embargo_epochs=1,
-    auto_forward=("TRAIN", "BLEND", "HOLD"),
-)
-BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
 
 
 def grown():

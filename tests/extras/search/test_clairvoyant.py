@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.extras import needs_extra
-from support.small_runs import context_of, tiny, tiny_setup
+from support.small_runs import QUICK, context_of, tiny, tiny_setup
 
 import morphogen as mg
 from morphogen.config.task import TASKS
@@ -23,12 +23,6 @@ from morphogen.extras.search.instance_sets import score_pairs, training_instance
 from morphogen.vocab.blueprint import Blueprint
 
 RegimeSpec = pytest.importorskip("morphogen.extras.regimes.regime_spec").RegimeSpec
-LIFE = mg.LifecycleSpec(
-    min_training_epochs=1,
-    min_prune_age=1,
-    embargo_epochs=1,
-    auto_forward=("TRAIN", "BLEND", "HOLD"),
-)
 REGIME = RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
 ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
 A, B = Blueprint.NORM, Blueprint.DEPTHWISE
@@ -39,7 +33,7 @@ def spec_of(**fields):
         "task": ANYTIME,
         "episode_length": 30,
         "regime": REGIME,
-        "lifecycle": LIFE,
+        "lifecycle": QUICK,
         "blueprints": ("norm",),
     }
     observe = mg.ObserveSpec(instance=("param_price",))

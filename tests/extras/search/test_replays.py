@@ -4,18 +4,11 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from support.small_runs import tiny
+from support.small_runs import QUICK, tiny
 
 import morphogen as mg
 from morphogen.evaluation.arms import PlayContext, open_arms
 from morphogen.extras.search.replays import nearest_widths
-
-QUICK = mg.LifecycleSpec(
-    min_training_epochs=1,
-    min_prune_age=1,
-    embargo_epochs=1,
-    auto_forward=("TRAIN", "BLEND", "HOLD"),
-)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.slot_invariants import broken_invariants
-from support.small_runs import context_of, tiny_setup, world_of
+from support.small_runs import QUICK, context_of, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
@@ -32,12 +32,6 @@ from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage
 
-QUICK = LifecycleSpec(
-    min_training_epochs=1,
-    min_prune_age=1,
-    embargo_epochs=1,
-    auto_forward=("TRAIN", "BLEND", "HOLD"),
-)
 NORM = int(Blueprint.NORM)
 LIGHT = int(Blueprint.CONV_LIGHT)
 # what depends on when and how a seed came, or on what was measured on the way

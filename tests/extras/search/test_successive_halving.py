@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from support.small_runs import tiny
+from support.small_runs import QUICK, tiny
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits
 from morphogen.errors import ConfigError
 from morphogen.extras.schedules.schedule_control import load_policy
@@ -23,12 +22,6 @@ from morphogen.extras.search.successive_halving import (
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
 
-QUICK = LifecycleSpec(
-    min_training_epochs=1,
-    min_prune_age=1,
-    embargo_epochs=1,
-    auto_forward=("TRAIN", "BLEND", "HOLD"),
-)
 SPEC = tiny(episode_length=12, lifecycle=QUICK)
 # no member of the family: between two of its starts
 WINNER = (GrowthStep(3, "r0c1", Blueprint.DEPTHWISE),)

@@ -17,7 +17,6 @@ from support.small_runs import tiny_setup
 
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
-from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import resolve
 from morphogen.device.transfers import Transfers
 from morphogen.env.policies import Arm, build_arm
@@ -234,16 +233,3 @@ def test_it_has_no_samples_and_so_no_test_split(observed):
 
 def test_it_has_no_activations_and_needs_no_pieces():
     assert preset().piece_envs == preset().spec.envs
-
-
-def test_the_task_has_all_its_ranges():
-    spec = preset().spec
-    assert (spec.slots, spec.data.batch, spec.episode_length) == (("r0c0", "r1c0"), 1, 8)
-    assert spec.instance == InstanceSpec(
-        width=(0.5, 1.0),
-        data_share=(1.0, 1.0),
-        label_noise=(0.0, 0.3),
-        classes=(10, 10),
-        reach=(1, 1),
-        param_price=(0.05, 1.0),
-    )

@@ -250,24 +250,3 @@ def test_an_update_is_the_update_of_the_package(lr, applied, tolerance):
     for name, leaf in plain.named_parameters():
         torch.testing.assert_close(leaf, after.params["net", name], rtol=0, atol=tolerance)
         assert not torch.equal(leaf, learner.params["net", name])
-
-
-def test_a_policy_scores_its_episode_as_it_acted(monkeypatch):
-    monkeypatch.setattr(minimal, "HORIZON", 5)
-    torch.manual_seed(0)
-    hosts = [minimal.Host([1, 4, 8], 3, 1, 5) for _ in range(3)]
-    for host in hosts:
-        host.slots["r0c0"], host.slots["r0c1"] = minimal.Slot(4), minimal.Slot(8)
-    images, labels = torch.randn(3, 16, 1, 8, 8), torch.randint(5, (3, 16))
-    batches = [*zip(images, labels, strict=True)]
-    policy = Policy(3, len(Stage) + 2)
-    envs = [Env(host, 0.05, 0.1) for host in hosts]
-    for env in envs:
-        env.measure(*batches[0])
-    rows = minimal.play_episode(policy, envs, lambda env: (batches, batches[0]))
-    op, leaf, value, _ = policy(rows["env"], rows["slots"])
-    action, log_prob = minimal.score(op, leaf, rows["legal"], rows["action"])
-    torch.testing.assert_close(log_prob, rows["log_prob"])
-    torch.testing.assert_close(value, rows["value"])
-    assert rows["reward"].shape == (5, 3)
-    assert action[..., 0].unique().numel() > 2

@@ -7,7 +7,6 @@ from support.fake_runs import expected_counts, play_life, spec_of, strays
 from support.small_runs import tiny
 
 from morphogen.device.transfers import Transfers
-from morphogen.env.setup import build_setup
 from morphogen.train.loop import Hooks, Parts, Scheduler
 
 
@@ -103,13 +102,3 @@ def test_a_life_of_a_run_has_no_fault_and_crosses_as_the_fence_table_says(case, 
     # hosts, seeds
     trained = found.operators["nll_loss_backward"] and found.operators["segment_reduce"]
     assert trained
-
-
-@pytest.mark.slow
-def test_a_rehearsal_leaves_torch_as_it_was():
-    before = torch.tensor, torch.as_tensor, Transfers.receive, Transfers.__init__
-    with fake_tensors(Rehearsal(), []):
-        assert torch.tensor is not before[0]
-    assert (torch.tensor, torch.as_tensor, Transfers.receive, Transfers.__init__) == before
-    spec = tiny(task="tiny", envs=2, episode_length=2)
-    assert len(Scheduler(build_setup(spec)).run()) == 1, "constant tables have values again"

@@ -50,25 +50,22 @@ Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothin
 
 def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     """Schedule of a candidate for a resolved spec.  Epochs without a germination advance seeds."""
-    germinated = {growth.epoch: growth for growth in candidate}
-    pruned = {growth.pruning: growth for growth in candidate if growth.pruning is not None}
     lowered = {
-        growth.epoch + _min_life(growth, spec): growth
+        growth.epoch + _min_life(growth, spec): _op_heads(Op.SET_ALPHA_TARGET, growth, spec)
         for growth in candidate
         if growth.target is not AlphaTarget.FULL
     }
+    pruned = {
+        growth.pruning: _op_heads(Op.PRUNE, growth, spec)
+        for growth in candidate
+        if growth.pruning is not None
+    }
+    germinated = {growth.epoch: _op_heads(Op.GERMINATE, growth, spec) for growth in candidate}
+    planned = lowered | pruned | germinated
     steps: list[ScheduleStep] = []
     for epoch in range(min(germinated, default=0), spec.episode_length if candidate else 0):
-        if epoch in germinated:
-            heads = _germinating_heads(germinated[epoch], spec)
-        elif epoch in pruned:
-            heads = {Head.OP: Op.PRUNE, Head.SLOT: spec.slots.index(pruned[epoch].slot)}
-        elif epoch in lowered:
-            heads = _lowering_heads(lowered[epoch], spec)
-        else:
-            heads = _advancing_heads(
-                [growth for growth in candidate if growth.lives_at(epoch)], epoch, spec
-            )
+        alive = [growth for growth in candidate if growth.lives_at(epoch)]
+        heads = planned.get(epoch) or _advancing_heads(alive, epoch, spec)
         steps.append(
             ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head))
         )
@@ -80,24 +77,23 @@ def describe_candidate(candidate: Candidate) -> str:
     return "; ".join(growth.label for growth in candidate) or "never grow"
 
 
-def _germinating_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
-    return {
-        Head.OP: Op.GERMINATE,
-        Head.SLOT: spec.slots.index(growth.slot),
-        Head.BLUEPRINT: growth.blueprint,
-        Head.STYLE: growth.style,
-        Head.TEMPO: growth.tempo,
-    }
-
-
-def _lowering_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
-    return {
-        Head.OP: Op.SET_ALPHA_TARGET,
-        Head.SLOT: spec.slots.index(growth.slot),
-        Head.STYLE: growth.style,
-        Head.ALPHA_TARGET: growth.target,
-        Head.ALPHA_SPEED: AlphaSpeed.INSTANT,
-    }
+def _op_heads(op: Op, growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
+    heads: dict[Head, int] = {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
+    if op is Op.GERMINATE:
+        return {
+            **heads,
+            Head.BLUEPRINT: growth.blueprint,
+            Head.STYLE: growth.style,
+            Head.TEMPO: growth.tempo,
+        }
+    if op is Op.SET_ALPHA_TARGET:
+        return {
+            **heads,
+            Head.STYLE: growth.style,
+            Head.ALPHA_TARGET: growth.target,
+            Head.ALPHA_SPEED: AlphaSpeed.INSTANT,
+        }
+    return heads
 
 
 def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
@@ -113,8 +109,7 @@ def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> 
         return {}
     newest = alive[-1]
     turn = epoch - newest.epoch - seed_timeline(spec, newest.tempo).fossilizing
-    op, growth = moves[turn % len(moves)]
-    return {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
+    return _op_heads(*moves[turn % len(moves)], spec)
 
 
 def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:

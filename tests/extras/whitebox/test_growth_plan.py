@@ -106,11 +106,17 @@ def test_the_best_plan_grows_prunes_and_uses_every_kind():
     assert (op[8:] == int(Op.GERMINATE)).any(0).mean() > 0.3
 
 
+@cache
+def rewards_of(price, spec):
+    return epoch_rewards(torch.tensor([price]), spec)[0].tolist()
+
+
+@cache
 def best_by_search(price, spec, view, config, epoch):
     """Largest expected sum of rewards, over every move and every course of views."""
     if epoch == spec.horizon:
         return 0.0
-    rewards = epoch_rewards(torch.tensor([price], dtype=torch.float32), spec)[0].tolist()
+    rewards = rewards_of(price, spec)
     shares = [1.0 if other == view else 0.0 for other in range(3)]
     if epoch:
         shares = [(1 - spec.hazard) * share + spec.hazard / 3 for share in shares]
@@ -128,14 +134,14 @@ def test_no_plan_is_better_than_that_of_backward_induction(price, view, hazard):
     """Of one slot and five epochs: all moves along all courses of views, one by one."""
     spec = PlanSpec(horizon=5, hazard=hazard, views=(0, 1, 2), counts=COUNTS[:1], param_budget=300)
     moves = best_moves(torch.tensor([price]), spec)
-    rewards, total = epoch_rewards(torch.tensor([price]), spec)[0], 0.0
+    rewards, total = rewards_of(price, spec), 0.0
     for course in product(range(3), repeat=spec.horizon - 1):
         views, chance, config, value = (view, *course), 1.0, 0, 0.0
         for before, after in pairwise(views):
             chance *= (1 - hazard) * (before == after) + hazard / 3
         for epoch, now in enumerate(views):
             config = next_codes(1)[config][moves[epoch, 0, views[max(epoch - 1, 0)], config]]
-            value += float(rewards[now, config])
+            value += rewards[now][config]
         total += chance * value
     assert total == pytest.approx(best_by_search(price, spec, view, 0, 0), abs=1e-9)
 

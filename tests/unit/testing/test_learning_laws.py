@@ -17,7 +17,6 @@ def test_networks_and_learners_of_the_package_and_of_users_keep_the_laws():
     laws.check_network(mg.LstmNetwork(hidden=16, memory=False))
     laws.check_network(mg.ModuleNetwork(Flat()))
     laws.check_learner(mg.PpoLearner())
-    laws.check_learner(Likelier())
     laws.check_learner(Likelier(), mg.ModuleNetwork(Flat()))
 
 

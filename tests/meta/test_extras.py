@@ -59,6 +59,8 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "pictures": (r"(?i)matplotlib|\bPlot\b", ()),
     "compare": (r"verdict\(|ComparisonSide|--seeds", ()),
     "cpu_graphs": (r"(?i)cpu_?graphs", ()),
+    "profile": (r"thread_time|perf_counter_ns|enable_timing", ()),
+    "completion": (r"shtab", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
 each_extra = pytest.mark.parametrize(

@@ -25,7 +25,6 @@ COMMANDS: dict[str, Command] = {
         "config": "explain settings: meaning, allowed values, default, value",
         "inspect": "print what a run directory or a checkpoint holds",
         "evaluate": "play a trained policy against others on the same held-out instances",
-        "completion": "print a script that completes commands and names in a shell",
     }.items()
 }
 

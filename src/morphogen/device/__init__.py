@@ -4,8 +4,8 @@ Answers "what waits for the GPU?".  Entry points:
 
     transfers      `FENCES`, the table of all crossings with direction, frequency and reason;
                    `Transfers` executes and counts them
-    profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER`
-                   measures nothing
+    profiler       `PHASES` of a round; `open_timer`, which measures them where a package offers a
+                   timer
     determinism    settings of torch for a CUDA device that repeats its results
     graphs         loops of operators, recorded and replayed: CUDA graphs
     cuda_memory    peaks of the CUDA allocator, name of the device

@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.device import cuda_memory
-from morphogen.device.profiler import NULL_TIMER, Timer
+from morphogen.device.profiler import NULL_TIMER, open_timer
 from morphogen.device.transfers import Transfers
 from morphogen.env.action_control import ActionControl
 from morphogen.env.capture import Capture
@@ -146,7 +146,7 @@ class Scheduler:
         )
         profiled = spec.engine.phase_profile
         self.timer = (
-            Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s)
+            open_timer(setup.device, lambda: self.compiled.totals.compile_s)
             if profiled
             else NULL_TIMER
         )

@@ -5,6 +5,7 @@ a log.
 import base64
 import csv
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -271,7 +272,7 @@ def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, 
 
 
 @pytest.mark.slow
-def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
+def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path, capsys):
     code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
     code += "assert not {'torch', 'tensordict'} & set(sys.modules)"
     out = tmp_path / "out"
@@ -282,6 +283,11 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{out / 'index.html'}\n"
+    assert main.main(["report", str(run), "--out", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["page"] == str(out / "index.html")
+    assert str(out / "learning_curve.png") in found["pictures"]
+    assert len(found["numbers"]) == len(found["pictures"]) == len(NAMES)
 
 
 def test_settings_of_the_user_change_no_picture(run):

@@ -36,11 +36,3 @@ def test_inspect_of_a_checkpoint(run, capsys):
     found = document_of(capsys, "inspect", str(next((run / "checkpoints").iterdir())))
     assert found["facts"]["state"] == "every file is as it was saved"
     assert {"bytes", "sha256", "round", "epoch"} <= set(found["facts"])
-
-
-@pytest.mark.slow
-def test_report_names_its_files(run, tmp_path, capsys):
-    found = document_of(capsys, "report", str(run), "--out", str(tmp_path / "page"))
-    assert found["page"] == str(tmp_path / "page" / "index.html")
-    assert str(tmp_path / "page" / "learning_curve.png") in found["pictures"]
-    assert len(found["numbers"]) == len(found["pictures"])

@@ -11,8 +11,9 @@ from support.small_runs import events_by_round, tiny, tiny_setup
 
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
-from morphogen.device.profiler import NULL_TIMER, Timer
+from morphogen.device.profiler import NULL_TIMER
 from morphogen.env.setup import build_setup
+from morphogen.extras.profile.phase_timer import Timer
 from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized

@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from morphogen.cli import completion, main
+from morphogen.cli import main
 from morphogen.config.task import DEFAULT_PRESET
+from morphogen.extras.completion import command as completion
 
 WORDS = [
     ("morphogen tr", "train"),

@@ -16,16 +16,16 @@ class Command(NamedTuple):
     module: str
 
 
-COMMANDS: dict[str, Command] = {
-    name: Command(text, f"morphogen.cli.{name}")
-    for name, text in {
-        "train": "train a policy, or run a baseline on the same path",
-        "resume": "resume a run that was stopped or killed, or add rounds",
-        "data": "list the tasks, what each asks, and whether its data is there",
-        "config": "explain settings: meaning, allowed values, default, value",
-        "inspect": "print what a run directory or a checkpoint holds",
-        "evaluate": "play a trained policy against others on the same held-out instances",
-    }.items()
+COMMANDS = {
+    "train": Command("train a policy, or run a baseline on the same path", "morphogen.cli.train"),
+    "resume": Command(
+        "resume a run that was stopped or killed, or add rounds", "morphogen.cli.resume"
+    ),
+    "inspect": Command("print what a run directory or a checkpoint holds", "morphogen.cli.inspect"),
+    "evaluate": Command(
+        "play a trained policy against others on the same held-out instances",
+        "morphogen.cli.evaluate",
+    ),
 }
 
 

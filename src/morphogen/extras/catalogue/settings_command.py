@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from argparse import Namespace
 from functools import reduce
 from typing import Any
@@ -45,7 +46,8 @@ def run(args: Namespace) -> None:
         for row in rows
     ]
     if len(rows) == 1:
-        print(*(f"{name:<9}{fact}" for name, fact in shown[0].items()), sep="\n")
+        lines = [f"{name:<9}{fact}\n" for name, fact in shown[0].items()]
+        sys.stdout.write("".join(lines))
     else:
         columns = ("setting", "default", "value", "meaning")
         process.print_tables([(title, [{name: row[name] for name in columns} for row in shown])])

@@ -7,12 +7,12 @@ from operator import getitem
 import pytest
 
 from morphogen.cli import main
-from morphogen.cli.config import find_settings
 from morphogen.config.config_files import dump_config
 from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
+from morphogen.extras.catalogue.settings_command import find_settings
 
 SETTINGS = list(list_settings())
 

@@ -35,7 +35,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -294,7 +295,8 @@ def fake_tensors(
         stack.enter_context(patch.object(torch, "as_tensor", convert))
         stack.enter_context(patch.object(Transfers, "receive", receive))
         stack.enter_context(patch.object(Reporter, "restore", restore))
-        stack.enter_context(patch.object(feed, "_ReaderThread", _PromptReader))
+        stack.enter_context(patch.object(feed, "ThreadPoolExecutor", _PromptExecutor))
+        stack.enter_context(patch.object(feed.StreamedFeed, "_fill", _fill_nothing))
         for method, name in (
             ("send", None),
             ("upload", None),
@@ -340,27 +342,24 @@ def _counted(init: Callable[..., None], found: Rehearsal) -> Callable[..., None]
     return construct
 
 
-class _PromptReader:
-    """Reader of streamed data without a thread: fake tensors belong to one."""
+class _PromptExecutor:
+    """Executor without a thread: fake tensors belong to one."""
 
-    def __init__(
-        self, images: Any, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Any
-    ) -> None:
-        self.free: SimpleQueue[StagingBuffer] = SimpleQueue()
-        for buffer in buffers:
-            self.free.put(buffer)
-        self._transfers = transfers
+    def __init__(self, *_: Any) -> None:
+        """Accept a number and a name of threads."""
 
-    def next_filled(self) -> StagingBuffer:
-        """Copy a buffer without values."""
-        buffer = self.free.get(timeout=1)  # seconds; one that is not returned is missing here
-        self._transfers.fill(buffer, lambda _: None)
-        return buffer
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a future that calls the function when its result is taken."""
+        return SimpleNamespace(result=partial(function, *args))
 
-    def stop(self) -> None:
+    def shutdown(self, **_: Any) -> None:
         """Do nothing."""
 
-    join = stop
+
+def _fill_nothing(streamed: feed.StreamedFeed, buffer: StagingBuffer) -> StagingBuffer:
+    """Copy a buffer without values."""
+    streamed._transfers.fill(buffer, lambda _: None)
+    return buffer
 
 
 class _Stream:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +18,6 @@ from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_value, short_repr
 
 Samplewise = np.ndarray[Any, Any] | Tensor | Sequence[Any]
-PAIRS: tuple[type[Any], ...] = (tuple, list)  # types of a sample
 STREAMS: tuple[type[Any], ...] = (IterableDataset,)  # types without samples by number
 HELD_OUT_SHARE = 6  # one sample in six for validation, and one for the test split
 
@@ -112,54 +111,32 @@ def from_torch(
     return from_arrays(name, *_read_items(name, dataset), validation=validation, test=held)
 
 
-def _read_items(name: str, dataset: object) -> tuple[list[Any], list[Any]]:
+def _read_items(name: str, dataset: Any) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    if isinstance(dataset, STREAMS) or not (
-        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    ):
-        remedy = "read it into a list of pairs, as in list(dataset)"
-        got = type(dataset).__name__
+    if isinstance(dataset, STREAMS) or not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{name}: expected a data set with a length and samples by number, got {got}: {remedy}"
+            f"{name}: expected a data set with a length and samples by number, got "
+            f"{type(dataset).__name__}: read it into a list of pairs, as in list(dataset)"
         )
-    samples = cast("Sequence[Any]", dataset)
-    inputs = list[Any]()
-    labels = list[Any]()
-    try:
-        count = len(samples)
-    except Exception as error:  # of the code of the data set
-        raise DataError(
-            f"{name}: expected a data set with a length, got {error_line(error)}"
-        ) from error
+    count = len(dataset)
+    pairs: list[tuple[Any, Any]] = []
     for i in range(count):
         try:
-            item = samples[i]
-        except Exception as error:  # of the code of the data set
+            given, label = dataset[i]
+        except Exception as error:  # of the code of the data set, or no pair
             got = f"{type(error).__name__} in sample {i} ({error_line(error)})"
-            remedy = "leave this sample out, or correct the length"
-            raise DataError(
-                f"{name}: expected {count} samples, as its length says, got {got}: {remedy}"
-            ) from error
-        if not isinstance(item, PAIRS) or len(item) != 2:
-            got = f"{len(item)} values" if isinstance(item, PAIRS) else type(item).__name__
-            remedy = 'give pairs, as in [(item["image"], item["label"]) for item in dataset]'
-            raise DataError(
-                f"{name}: expected a pair (input, label) per sample, got {got} in sample "
-                f"{i}: {remedy}"
-            )
-        inputs.append(item[0])
-        labels.append(item[1])
-    return inputs, labels
+            raise DataError(f"{name}: expected {count} pairs (input, label), got {got}") from error
+        pairs.append((given, label))
+    return [given for given, _ in pairs], [label for _, label in pairs]
 
 
 def _convert(name: str, inputs: object, labels: object, classes: int | None = None) -> Samples:
     numbers = convert_inputs(f"{name}: inputs", inputs)
     marks = convert_labels(f"{name}: labels", labels, classes=classes)
     if len(numbers) != len(marks):
-        shapes = f"{list(numbers.shape)} and {list(marks.shape)}"
         raise DataError(
-            f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give "
-            "one label per input"
+            f"{name}: expected one label per input, got {len(numbers)} inputs and "
+            f"{len(marks)} labels"
         )
     return Samples(numbers, marks)
 
@@ -169,9 +146,9 @@ def _hold_out(name: str, samples: Samples, count: object, *, usual: int) -> tupl
     given.
     """
     size = usual if count is None else to_plain(count)
-    if type(size) is int and 1 <= size < len(samples):
-        return hold_out(samples, size)
-    if count is None or len(samples) < 2:
-        got = f"{len(samples)}: give more, or a number for this split"
-        raise DataError(f"{name}: expected more samples, as a sixth of all is {usual}, got {got}")
-    raise DataError(f"{name}: expected 1 .. {len(samples) - 1} samples, got {format_value(size)}")
+    if type(size) is not int or not 1 <= size < len(samples):
+        raise DataError(
+            f"{name}: expected 1 .. {len(samples) - 1} of {len(samples)} samples, got "
+            f"{format_value(size)}"
+        )
+    return hold_out(samples, size)

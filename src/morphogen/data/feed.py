@@ -4,30 +4,27 @@ One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends 
 envs.
 """
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import Dataset
 from morphogen.data.instance_process import find_process
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import DerivedInputs, StoredInputs, as_stored
+from morphogen.data.splits import as_stored
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.kernels import one_thread
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
-from morphogen.steps.validate_step import Show
 from morphogen.vocab.purpose import Purpose
 
 
@@ -52,16 +49,6 @@ class Draws(NamedTuple):
         return Draws(index, labels, row, column, mirror, self.view)
 
 
-class FeedPosition(NamedTuple):
-    """Part of a state that determines the next samples; the host can compute it without the
-    device.
-    """
-
-    key: Tensor  # int64 [E, 3]
-    instance: Instance
-    clock: Clock
-
-
 class Feed:
     """Training batches drawn on the device; subclasses supply the images."""
 
@@ -70,7 +57,7 @@ class Feed:
         task = TASKS[spec.task]
         self.spec = spec.data
         self.label_noise = spec.instance.label_noise[1] > 0
-        self.show: Show | None = find_process(spec).show
+        self.process = find_process(spec)
         self.shift = task.shift if spec.data.augment else 0
         self.flip = task.flip and spec.data.augment
         self.labels = dataset.labels
@@ -97,12 +84,12 @@ class Feed:
     def close(self) -> None:
         """Release prepared data; no minibatch is requested until the next seek."""
 
-    def epoch(self, state: EnvState | FeedPosition) -> Draws:
+    def epoch(self, state: EnvState) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""
         spec = self.spec
         samples = self.labels.shape[0]
         streams = (
-            epoch_streams(state, purpose, spec.minibatches)
+            epoch_streams(state.key, state.clock, purpose, spec.minibatches)
             for purpose in (Purpose.DATA, Purpose.AUGMENT)
         )
         ranges = [rng.LaneRange(stream, spec.batch) for stream in streams]
@@ -140,8 +127,7 @@ class Feed:
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
-        if self.show is not None:
-            inputs = self.show(inputs, chosen.view, chosen.index)
+        inputs = self.process.show(inputs, chosen.view, chosen.index)
         return InputBatch(
             inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device
         )
@@ -162,21 +148,10 @@ class ResidentFeed(Feed):
         return self.crops[draws.index, :, draws.row, draws.column]
 
 
-def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
+def epoch_streams(key: Tensor, clock: Clock, purpose: Purpose, minibatches: int) -> Tensor:
     """Return the random streams of all minibatches of the next epoch, int64 [M, E, 5]."""
-    clock = state.clock
-    minibatch = torch.arange(minibatches, device=state.key.device).unsqueeze(-1)
-    return rng.stream(
-        state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch
-    )
-
-
-def epoch_index(state: EnvState | FeedPosition, spec: DataSpec) -> Tensor:
-    """Return the sample indices of the minibatches of the next epoch, by integer arithmetic: int64
-    [M, E, B].
-    """
-    words = rng.random_bits(epoch_streams(state, Purpose.DATA, spec.minibatches), spec.batch)
-    return sample_index(words, state.instance)
+    minibatch = torch.arange(minibatches, device=key.device).unsqueeze(-1)
+    return rng.stream(key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
 
 
 def crops(pixels: Tensor, shift: int) -> Tensor:
@@ -260,12 +235,15 @@ class StreamedFeed(Feed):
         )
         self._positions = torch.arange(self._shape[0], device=transfers.device)
         self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
-        draw = partial(
+        self._draw = partial(
             draw_instances, tasks, spec=spec, labels=dataset.train.labels, purpose=purpose
         )
-        self._indices = partial(_indices, key, draw=draw, spec=spec, pieces=pieces)
+        self._key = key
+        self._pieces = pieces
         self._epoch_minibatches = len(pieces) * spec.data.minibatches
-        self._reader: _ReaderThread | None = None
+        self._reader: ThreadPoolExecutor | None = None
+        self._upcoming: Iterator[Tensor] = iter(())
+        self._filling: deque[Future[StagingBuffer | None]] = deque()
         self._length = spec.episode_length
         self._start: tuple[int, ...] = ()
         self._taken = 0  # minibatches since the start
@@ -287,26 +265,64 @@ class StreamedFeed(Feed):
         self.close()
         self._start = tuple(position)
         self._taken = 0
-        indices = self._indices(*torch.tensor(self._start, device="cpu").view(2, envs))
-        self._reader = _ReaderThread(self._images, self._transfers, self._buffers, indices)
-        # a deleted feed stops its thread
-        self._finalizer = weakref.finalize(self, self._reader.stop)
+        self._upcoming = self._indices(torch.tensor(self._start, device="cpu").view(2, envs))
+        self._reader = ThreadPoolExecutor(1, "batches")
+        self._filling.extend(self._reader.submit(self._fill, buffer) for buffer in self._buffers)
 
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
         if self._reader is not None:
-            self._finalizer()
-            self._reader.join()
+            self._reader.shutdown(cancel_futures=True)
         self._reader = None
+        self._filling.clear()
 
     def fetch(self) -> None:
         """Copy the next prefetched images to the place on the device where `batch` reads them."""
         if self._reader is None:
             raise RuntimeError("no minibatch is prefetched: call seek before an epoch")
-        with self._transfers.receive_batch(self._reader.next_filled) as buffer:
+        with self._transfers.receive_batch(self._next_filled) as buffer:
             self._fetched.copy_(buffer.device_bytes.view(self._images.dtype).view(self._shape))
-        self._reader.free.put(buffer)
+        self._filling.popleft()
+        self._filling.append(self._reader.submit(self._fill, buffer))
         self._taken += 1
+
+    def _next_filled(self) -> StagingBuffer:
+        buffer = self._filling[0].result()
+        if buffer is None:
+            raise RuntimeError(
+                "all minibatches of the episode are read: call seek for the next one"
+            )
+        return buffer
+
+    def _fill(self, buffer: StagingBuffer) -> StagingBuffer | None:
+        """Read the images of the next minibatch into a buffer; None after the last one.  Runs in
+        the thread.
+        """
+        # more threads would wait for work, and keep the training ones from theirs
+        with one_thread(torch.device("cpu")):
+            index = next(self._upcoming, None)
+            if index is None:
+                return None
+            self._transfers.fill(buffer, partial(self._read_images, index))
+        return buffer
+
+    def _read_images(self, index: Tensor, out: Tensor) -> None:
+        self._images.read(index, out.view(self._images.dtype).view(self._shape)[: len(index)])
+
+    def _indices(self, start: Tensor) -> Iterator[Tensor]:
+        """Yield the sample indices of the minibatches until every env has ended its episode: int64
+        [n B] each.  start int64 [2, E]: episode and first epoch.
+        """
+        episode, epoch = start
+        instance = self._draw(episode, epoch)
+        for later in range(max(1, self._length - int(epoch.min()))):
+            clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(episode)])
+            if self.process.changes:
+                instance = self._draw(episode, clock.epoch)
+            streams = epoch_streams(self._key, clock, Purpose.DATA, self.spec.minibatches)
+            index = sample_index(rng.random_bits(streams, self.spec.batch), instance)
+            for rows in self._pieces:
+                yield from index[:, rows].flatten(1)
 
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each fetched sample, as stored [E, B, *shape]."""
@@ -314,81 +330,3 @@ class StreamedFeed(Feed):
         if not self.shift:
             return self._fetched[positions]
         return crops(self._fetched, self.shift)[positions, :, draws.row, draws.column]
-
-
-class _ReaderThread:
-    """Reader thread of one episode, with the queues of free and filled staging buffers."""
-
-    def __init__(
-        self,
-        images: StoredInputs | DerivedInputs,
-        transfers: Transfers,
-        buffers: tuple[StagingBuffer, ...],
-        indices: Iterator[Tensor],
-    ) -> None:
-        self.free: SimpleQueue[StagingBuffer | None] = SimpleQueue()
-        self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()
-        for buffer in buffers:
-            self.free.put(buffer)
-        self._images = images
-        self._transfers = transfers
-        self._thread = Thread(target=self._run, args=(indices,), name="batches", daemon=True)
-        self._thread.start()
-
-    def next_filled(self) -> StagingBuffer:
-        """Return the oldest filled buffer; re-raises the exception that ended the thread."""
-        item = self._filled.get()
-        if isinstance(item, BaseException):
-            self._filled.put(item)
-            raise item
-        return item
-
-    def stop(self) -> None:
-        """Request the thread to end before it fills another buffer."""
-        self.free.put(None)
-
-    def join(self) -> None:
-        """Wait for the end of the thread."""
-        self._thread.join()
-
-    def _run(self, indices: Iterator[Tensor]) -> None:
-        try:
-            # others would wait for work, and keep those that train from doing so
-            with one_thread(torch.device("cpu")):
-                for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
-                    self._transfers.fill(buffer, partial(self._fill, index))
-                    self._filled.put(buffer)
-            self._filled.put(
-                RuntimeError("all minibatches of the episode are read: call seek for the next one")
-            )
-        except BaseException as error:
-            self._filled.put(error)
-
-    def _fill(self, index: Tensor, out: Tensor) -> None:
-        self._images.read(
-            index, out.view(self._images.dtype).view(-1, *self._images.shape[1:])[: len(index)]
-        )
-
-
-def _indices(
-    key: Tensor,
-    episode: Tensor,
-    epoch: Tensor,
-    *,
-    draw: Callable[[Tensor, Tensor], Instance],
-    spec: RunSpec,
-    pieces: tuple[slice, ...],
-) -> Iterator[Tensor]:
-    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [n
-    B] each.
-
-    episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
-    """
-    instance = draw(episode, epoch)
-    changes = find_process(spec).changes
-    for later in range(max(1, spec.episode_length - int(epoch.min()))):
-        clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
-        instance = draw(episode, clock.epoch) if changes else instance
-        index = epoch_index(FeedPosition(key, instance, clock), spec.data)
-        for rows in pieces:
-            yield from index[:, rows].flatten(1)

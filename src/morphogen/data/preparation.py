@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from morphogen.config.task import TaskSpec
-from morphogen.errors import DataError
 from morphogen.state.tree_ops import constant_table
 
 
@@ -50,14 +49,9 @@ def fit_normalisation(task: TaskSpec, stored: Tensor) -> Normalisation:
     """Return the normalisation of a task, with the mean and deviation of samples where the task has
     none.
 
-    Shapes: stored [N, C, *rest], on the CPU.  Raises: DataError for numbers that are not finite.
+    Shapes: stored [N, C, *rest], on the CPU.
     """
     numbers = stored.double().transpose(0, 1).flatten(1) / task.scale
-    if not numbers.isfinite().all():
-        raise DataError(
-            f"task {task.name}: expected finite inputs, got NaN or infinite ones in the "
-            "training split"
-        )
     mean = task.mean or tuple(numbers.mean(dim=1).tolist())
     deviations = numbers.std(dim=1, correction=0).tolist()
     std = task.std or tuple(value if value > 0 else 1.0 for value in deviations)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.task import TaskSpec
-from morphogen.data.conversion import check_tensor, convert_inputs, convert_labels
+from morphogen.data.conversion import check_tensor
 from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.preparation import Normalisation, Preparation, fit_normalisation
 from morphogen.errors import DataError
@@ -276,22 +276,19 @@ def _check_samples(samples: object, host: Host, split: str) -> None:
     shape = tuple(samples.inputs.shape[1:])
     labels = samples.labels
     if shape != host.input_shape or not len(samples):
-        got = f"{len(samples)} of shape {shape}"
         raise DataError(
-            f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}"
+            f"{split}: expected samples of shape {host.input_shape}, as the host takes, got "
+            f"{len(samples)} of shape {shape}"
         )
     if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
-        got = f"{samples.inputs.dtype} and {labels.dtype}"
         raise DataError(
-            f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}"
+            f"{split}: expected inputs in uint8 or float32 and labels in int64, got "
+            f"{samples.inputs.dtype} and {labels.dtype}"
         )
     if labels.shape != (len(samples),) or labels.min() < 0 or labels.max() >= host.classes:
-        got = (
-            f"{len(labels) if labels.dim() == 1 else list(labels.shape)} in {labels.min()} .. "
-            f"{labels.max()}"
-        )
         raise DataError(
-            f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}"
+            f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got "
+            f"{list(labels.shape)} in {labels.min()} .. {labels.max()}"
         )
 
 
@@ -360,9 +357,9 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
     if digest != SHA256:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-        images = arrays["images"]
-        labels = arrays["labels"]
-    samples = Samples(convert_inputs("images", images[:, None]), convert_labels("labels", labels))
+        images = torch.from_numpy(arrays["images"]).unsqueeze(1)
+        labels = torch.from_numpy(arrays["labels"]).to(torch.int64)
+    samples = Samples(images, labels)
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)

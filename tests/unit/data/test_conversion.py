@@ -82,35 +82,25 @@ def test_harmless_inputs_are_copied_without_a_warning(given, expected):
     assert not np.shares_memory(taken.numpy(), np.asarray(expected))
 
 
-NO_NUMBERS = "expected uint8 or a floating-point type, got"
-SPARSE = torch.tensor(FLOATS).to_sparse()
 FORMS = {
-    f"{NO_NUMBERS} complex64: convert": FLOATS.astype(np.complex64),
-    f"{NO_NUMBERS} uint16: convert": BYTES.astype(np.uint16),
-    f"{NO_NUMBERS} object: convert": FLOATS.astype(object),
-    r"expected \[N, ...\], got shape \[\]": np.float32(3),
-    r"expected \[N, ...\], got shape \[60\]: with one number per sample, give "
-    r"inputs.reshape": np.zeros(COUNT),
-    r"expected \[N, ...\], got shape \[0, 1, 8, 8\]: there are no samples": FLOATS[:0],
-    r"expected \[N, ...\], got shape \[0\]: there are no samples": [],
-    "got nan in sample 7, and such numbers in 1 of 60 samples": changed(
+    "expected uint8 or a floating-point type, got complex64: convert": FLOATS.astype(np.complex64),
+    r"expected samples \[N, ...\], got shape \[60\]": np.zeros(COUNT),
+    "expected finite numbers in float32, got NaN or an infinite one in sample 7": changed(
         FLOATS, (7, 0, 1, 1), np.nan
     ),
-    r"float32, got 1e\+300 in sample 4": changed(FLOATS.astype(np.float64), 4, 1e300),
-    r"one shape, got \[2\] and, in sample 1, \[1\]: crop or pad": [[1.0, 2.0], [3.0]],
-    "one type, got uint8 and, in sample 1, float32: convert": [BYTES[0], FLOATS[1]],
+    "got NaN or an infinite one in sample 4": changed(FLOATS.astype(np.float64), 4, 1e300),
+    r"got float64 \[2\] and, in sample 1, float64 \[1\]": [[1.0, 2.0], [3.0]],
+    r"got uint8 .* and, in sample 1, float32": [BYTES[0], FLOATS[1]],
     "expected a value everywhere, got a masked array: fill it": np.ma.masked_array(
         FLOATS, mask=BYTES > 250
     ),
     "sample 0: expected an array, a tensor, or a list of numbers, got Image: .* channels first": [
         Image.new("L", (8, 8))
     ],
-    "sample 1: expected an array, .* got NoneType: .* leave it out": [FLOATS[0], None],
     "expected an array, .* got dict": {"x": FLOATS},
     r"use .get\(\): give a dense array": Wrapped(
         TypeError("Implicit conversion is not allowed; use .get()")
     ),
-    "to_dense.* give a dense array": SPARSE,
 }
 
 
@@ -134,21 +124,13 @@ def test_integers_of_every_kind_are_labels(given, expected):
     assert convert_labels("mine: labels", given).tolist() == expected.tolist()
 
 
-ONE_NUMBER = r"expected one number per sample, \[N\], got shape"
 NUMBERING = r".*np.unique\(labels, return_inverse=True\)"
 NO_LABELS = {
-    rf"{ONE_NUMBER} \[60, 1\]: give labels.reshape\(-1\)": LABELS[:, None],
-    rf"{ONE_NUMBER} \[60, 10\]: give labels.argmax\(1\)": np.eye(10)[LABELS],
-    rf"{ONE_NUMBER} \[\]": np.int64(3),
-    f"got -1 in sample 3: leave such samples out, or {NUMBERING}": changed(LABELS, 3, -1),
-    f"expected class numbers from 0 on, got 1 .. 5{NUMBERING}": np.arange(COUNT) % 5 + 1,
+    r"expected one number per sample, \[N\], got shape \[60, 1\]": LABELS[:, None],
+    f"got -1 in sample 3: {NUMBERING}": changed(LABELS, 3, -1),
+    f"expected class numbers from 0 on, got none below 1{NUMBERING}": np.arange(COUNT) % 5 + 1,
     f"expected integers, got object, {2**70} in sample 0": [2**70] * COUNT,
-    "expected integers, got float64, 0.0 in sample 0: convert them": LABELS.astype(float),
-    "expected integers, got float64, 0.1 in sample 1: cut numbers into classes": LABELS / 10,
-    "expected integers, got float64, nan in sample 3: .* samples without a label": changed(
-        LABELS.astype(float), 3, np.nan
-    ),
-    f"expected integers, got text, 'cat' in sample 0{NUMBERING}": ["cat"] * COUNT,
+    "expected integers, got float64, 0.0 in sample 0": LABELS.astype(float),
 }
 
 
@@ -166,8 +148,6 @@ class Items(Dataset):
         self.item, self.count = item, count
 
     def __len__(self):
-        if isinstance(self.count, Exception):
-            raise self.count
         return self.count
 
     def __getitem__(self, i):
@@ -191,20 +171,12 @@ def broken(i):
 
 
 PAIRS = TensorDataset(torch.tensor(FLOATS), torch.tensor(LABELS))
-NO_PAIR = r"expected a pair \(input, label\) per sample, got"
 DATASETS = {
     "expected a data set with a length and samples by number, got Stream: .* list of "
     "pairs": Stream(),
-    "expected a data set with a length, got no length": Items(broken, TypeError("no length")),
-    r"expected 60 samples, as its length says, got OSError in sample 7 \(broken JPEG\): "
-    r"leave": Items(broken),
-    "expected 70 samples, .* got IndexError in sample 60 .* correct the length": Items(
-        PAIRS.__getitem__, 70
-    ),
-    f"{NO_PAIR} dict in sample 0: give pairs, as in": Items(
-        lambda i: {"image": FLOATS[i], "label": i % 10}
-    ),
-    f"{NO_PAIR} 3 values in sample 0: give pairs": Items(lambda i: (FLOATS[i], i % 10, i)),
+    r"expected 60 pairs \(input, label\), got OSError in sample 7 \(broken JPEG\)": Items(broken),
+    "expected 70 pairs .* got IndexError in sample 60": Items(PAIRS.__getitem__, 70),
+    "expected 60 pairs .* got ValueError in sample 0": Items(lambda i: (FLOATS[i], i % 10, i)),
 }
 
 

@@ -114,10 +114,10 @@ OWN_SAMPLES = {
         PIXELS.numpy(), MARKS
     ),
     "train: labels: expected a tensor, got list": Samples(PIXELS, MARKS.tolist()),
-    r"inputs: expected a dense tensor .* with a gradient: give value.detach\(\)": Samples(
+    r"inputs: expected a dense tensor .* with a gradient": Samples(
         PIXELS.clone().requires_grad_(), MARKS
     ),
-    "inputs: expected finite numbers, got NaN or an infinite one in sample 5": Samples(
+    "inputs: expected finite numbers in float32, got NaN or an infinite one in sample 5": Samples(
         PIXELS.where(torch.arange(12).view(-1, 1, 1, 1) != 5, torch.nan), MARKS
     ),
     r"expected 12 labels in 0 .. 9, got \[12, 1\]": Samples(PIXELS, MARKS[:, None]),

@@ -144,39 +144,6 @@ def test_the_next_step_begins_an_episode_of_the_envs_that_ended_alone():
     assert (seen["observation"][1:, 0] == 0.0).all()
 
 
-@every_mode
-def test_every_mode_pays_the_same_episodes(mode):
-    env = small(autoreset_mode=mode)
-    env.reset(seed=0)
-    draw, returns, found = np.random.default_rng(0), np.zeros(3), []
-    while len(found) < 3:
-        actions = (
-            draw.integers(0, 2, (3, 8))
-            if mode is not AutoresetMode.NEXT_STEP or not _begins(env)
-            else WAIT
-        )
-        _, reward, ended, _, _ = env.step(actions)
-        returns += reward
-        if ended.all():
-            found.append(returns.tolist())
-            returns = np.zeros(3)
-            if mode is AutoresetMode.DISABLED:
-                env.reset()
-    reference = small(autoreset_mode="SameStep")
-    reference.reset(seed=0)
-    draw = np.random.default_rng(0)
-    expected = [
-        sum(reference.step(draw.integers(0, 2, (3, 8)))[1].astype(float) for _ in range(4))
-        for _ in range(3)
-    ]
-    assert np.array(found) == pytest.approx(np.array(expected))
-
-
-def _begins(env):
-    """The next step begins an episode."""
-    return bool((env.state.clock.epoch == env.functional.horizon).all())
-
-
 def test_an_env_that_has_ended_refuses_a_step_until_its_reset():
     env = small(autoreset_mode=AutoresetMode.DISABLED)
     env.reset(seed=0)

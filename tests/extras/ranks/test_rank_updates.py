@@ -133,18 +133,6 @@ def test_a_second_round_starts_from_the_merged_scales_and_statistics():
     assert distance(one[0].return_scale, many[0].return_scale) < 1e-12
 
 
-def test_one_update_exchanges_a_gradient_per_minibatch_and_the_rest_once():
-    def count(exchange):
-        learn(exchange, ROLLOUT, LEARNER)
-        return {name: entry.calls for name, entry in exchange.ledger.items() if entry.calls}
-
-    counts_and_gradients = 2 * 4
-    assert (
-        thread_ranks.run_ranks(2, count)
-        == [{"moments": 4, "gradient": counts_and_gradients, "metrics": 1}] * 2
-    )
-
-
 @pytest.mark.parametrize(
     ("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)]
 )

@@ -16,8 +16,8 @@ def played():
     rules = mg.HeuristicSpec(first_epoch=0, min_plateau=0, min_worth=-100.0, max_cost=1.0)
     spec = tiny(envs=3, episode_length=10, lifecycle=QUICK, heuristic=rules)
     env = mg.make(spec, envs=3, seed=0, instances="held-out")
-    first = {"heuristic": mg.play(env, "heuristic", episodes=5)}
-    return env, mg.play_arms(env, ("schedule", "static-params"), first, episodes=5)
+    first = {"heuristic": mg.play(env, "heuristic", episodes=4)}
+    return env, mg.play_arms(env, ("schedule", "static-params"), first, episodes=4)
 
 
 def test_the_same_actions_give_the_same_episodes_bit_for_bit(played):
@@ -48,7 +48,7 @@ def test_wider_hosts_have_the_size_of_what_was_grown_and_grow_nothing(played):
         others = np.maximum(widths + shift, env.spec.host.width)
         for place, other in enumerate(others):
             spec = env.spec.with_settings(host={"width": int(other)})
-            near = mg.play(mg.make(spec, envs=3, seed=0, instances="held-out"), "wait", episodes=5)
+            near = mg.play(mg.make(spec, envs=3, seed=0, instances="held-out"), "wait", episodes=4)
             gap = abs(near.params[place] - grown.params[place])
             assert abs(wide.params[place] - grown.params[place]) <= gap
 

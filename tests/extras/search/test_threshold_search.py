@@ -83,9 +83,9 @@ def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
     monkeypatch.setattr(threshold_search, "DRAWN", 40)
     monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (6, 3))
     said: list[str] = []
-    found = search_thresholds(SPEC, instances=24, worlds=1, report=said.append)
+    found = search_thresholds(SPEC, instances=12, worlds=1, report=said.append)
     context = context_of(build_setup(SPEC))
-    instances = training_instances(SPEC, 24)
+    instances = training_instances(SPEC, 12)
     own = score_thresholds(context, SPEC.heuristic, instances, worlds=[0]).mean()
     best = score_thresholds(context, found.best, instances, worlds=[0]).mean()
     assert found.mean == pytest.approx(best)

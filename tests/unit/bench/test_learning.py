@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bench.studies import learning
-from morphogen.evaluation.bootstrap import iqm
 
 
 def test_a_rival_is_beaten_only_where_training_seeds_agree():
@@ -15,16 +14,6 @@ def test_a_rival_is_beaten_only_where_training_seeds_agree():
     assert learning.compare_to_arm(luck, theirs)["difference"]["low"] > 0
     assert not learning.compare_to_arm(luck, theirs)["above_zero"]
     assert learning.compare_to_arm(luck[:1], theirs)["above_zero"]
-
-
-def test_runs_that_do_alike_tell_no_more_than_one():
-    dice = np.random.default_rng(1)
-    one, base = dice.normal(0.2, 1.0, size=(1, 60)), np.zeros((1, 60))
-    thrice = np.repeat(one, 3, axis=0)
-    for name in ("difference", "improvement"):
-        alone, together = (learning.compare_to_arm(rows, base)[name] for rows in (one, thrice))
-        assert together == pytest.approx(alone)
-    assert learning.pooled_iqm(thrice) == pytest.approx(iqm(one, seed=learning.SEED))
 
 
 def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
@@ -52,9 +41,3 @@ def test_the_gap_begins_at_the_best_arm_that_does_not_know_the_regimes():
     assert learning.gap_ends(values) == ("open", "clairvoyant")
     assert learning.gap_closed(values) == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
     assert learning.gap_ends({"open": base, "clairvoyant": base}) is None
-
-
-def test_without_a_way_there_is_no_share_of_it():
-    wait = np.zeros((1, 8))
-    assert learning.gap_closed({"wait": wait, "trained": wait + 1}) is None
-    assert learning.gap_closed({"wait": wait, "trained": wait + 1, "oracle": wait - 1}) is None

@@ -12,8 +12,8 @@ from morphogen.config.spec import RunSpec
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Rollout, first_carry, run_epoch
 from morphogen.env.part_check import draw_normal
+from morphogen.env.policy_check import synthetic_inputs
 from morphogen.env.setup import build_setup
-from morphogen.policy.distribution import noise_lanes
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Learner, Round
 from morphogen.state import rng
@@ -57,13 +57,9 @@ class NetworkSubject:
     policy: NetworkPolicy
     env: Environment
 
-    def act_args(self, noise: float = 0.0) -> tuple[Any, ...]:
-        """Return the arguments of `NetworkPolicy.act` in fresh envs."""
-        _, inputs = self.env.reset()
-        lanes = noise_lanes(len(self.env.net.slots))
-        drawn = torch.full((ENVS, lanes), noise, dtype=torch.float32, device="cpu")
-        hidden = self.policy.initial_hidden(ENVS)
-        return self.policy.init(KEY), inputs.observation, inputs.masks, hidden, drawn
+    def act_args(self) -> tuple[Any, ...]:
+        """Return the arguments of `NetworkPolicy.act` on made-up observations."""
+        return self.policy.init(KEY), *synthetic_inputs(self.policy, self.env.setup, ENVS)
 
     def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
         """Return the value [E] and the memory after an action; the action may flip on a rounding
@@ -75,7 +71,8 @@ class NetworkSubject:
     def rows(self) -> tuple[Subject, list[Any]]:
         """Return `run` and examples."""
         subject = Subject(self.run, type(self.policy.network).__name__, tolerance=TOLERANCE)
-        return subject, [self.act_args(), self.act_args(noise=0.5)]
+        *args, noise = self.act_args()
+        return subject, [(*args, noise), (*args, 0.5 * noise)]
 
 
 def has_value_layer(subject: NetworkSubject) -> str:

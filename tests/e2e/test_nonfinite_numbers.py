@@ -300,16 +300,6 @@ def test_a_broken_optimiser_of_the_policy_writes_nothing_into_it(name, leaf, val
     assert learned(run) == before
 
 
-def test_after_a_broken_round_the_policy_learns_on():
-    run = Run(SETUP).rounds(1, shown(torch.nan, None, 2))
-    assert run.metrics[0]["skip_streak"] == 1
-    before = learned(run)
-    run.rounds(1)
-    assert run.metrics[1]["skip_streak"] == 0
-    assert all(math.isfinite(value) for value in run.metrics[1].values())
-    assert learned(run) != before
-
-
 # --- a whole run with files
 # ----------------------------------------------------------------------------
 

@@ -265,15 +265,6 @@ def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where
     assert not readers()
 
 
-def test_after_an_error_in_the_thread_every_batch_raises_it(monkeypatch):
-    failing_at(monkeypatch, 0)
-    world = world_of(setup_of("streamed"))
-    state, _ = world.reset(0)
-    for _ in range(2):
-        with pytest.raises(Lost):
-            next(batches(world.feed, state, 0))
-
-
 def test_an_error_in_a_run_ends_its_thread():
     def stop(round, epoch):
         if (round, epoch) == (0, 2):
@@ -312,15 +303,6 @@ def test_a_new_episode_leaves_the_old_one_behind():
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     world.close()
     assert not readers()
-
-
-def test_a_world_that_is_forgotten_takes_its_thread_with_it():
-    world = world_of(setup_of("streamed"))
-    world.reset(0)
-    assert readers()
-    del world
-    gc.collect()
-    wait_until(lambda: not readers())
 
 
 def test_a_world_without_an_episode_has_no_batch_and_none_after_its_last_epoch():

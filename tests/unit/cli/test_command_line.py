@@ -512,13 +512,6 @@ def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
-    assert "data.val_samples: expected at most 300" in capsys.readouterr().err
-
-
 def fresh(*words, cwd, then=""):
     """A command in a fresh interpreter that tells afterwards which heavy packages are loaded."""
     code = (
@@ -574,13 +567,6 @@ def test_help_of_train_explains_every_flag_baseline_and_exit_code(capsys):
         assert f"{flag.flag and flag.flag.name} " in text
     for word in ("wait", "random", "heuristic", "exit codes", "examples"):
         assert word in text
-
-
-def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
-    text = shown_help(capsys)
-    assert "Train a controller that grows neural networks" in text
-    assert "train a policy, or run a baseline on the same path" in text
-    assert "list the reward rules and compare what they pay" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

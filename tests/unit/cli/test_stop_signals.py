@@ -15,7 +15,7 @@ from support.subprocess_env import OURS
 
 from morphogen.train import checkpoint_store, stop_signals
 from morphogen.train.loop import Hooks, Parts
-from morphogen.train.stop_signals import STOP_MESSAGE, StopSignals
+from morphogen.train.stop_signals import StopSignals
 from morphogen.train.train import resume, train_ppo_vectorized
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -75,13 +75,6 @@ def test_the_first_signal_is_noted_and_told_once_while_the_work_goes_on(number):
     assert out == f"{CODES[number]}\n" * 2
     assert error == "morphogen: stopping after this epoch; once more stops at once\n"
     assert child.returncode == CODES[number]
-
-
-def test_nothing_is_asked_where_no_signal_came(capfd):
-    with StopSignals() as heard:
-        assert heard.exit_code is None
-    assert heard.exit_code is None
-    assert capfd.readouterr().err == ""
 
 
 @each_signal
@@ -159,23 +152,6 @@ def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
     with StopSignals() as heard:
         send(signal.SIGTERM)
     assert heard.exit_code == 143
-
-
-def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
-    ours, theirs = os.openpty()
-    monkeypatch.setattr(stop_signals, "STDERR_FD", theirs)
-    with StopSignals():
-        send(signal.SIGTERM)
-    assert os.read(ours, 200).decode().splitlines()[:2] == ["", STOP_MESSAGE.decode().strip()]
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_hearing_signals_loads_nothing_heavy():
-    reported: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
-    code = "import sys, morphogen.cli.process, morphogen.log.run_directory; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], **reported).stdout.split()
-    assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from support.small_runs import live, tiny, tiny_setup, world_of
 import morphogen as mg
 from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
-from morphogen.config.parts import ARMS, POLICIES
+from morphogen.config.parts import ARMS
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
@@ -28,7 +28,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import fetch_traces, run_episodes
 from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import open_arms, policy_prefixes, without_argument
+from morphogen.evaluation.arms import open_arms, without_argument
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import PLAY_METRICS, play_arm
 from morphogen.log.round_summary import running_value
@@ -55,17 +55,6 @@ def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs") / "run"
     train_ppo_vectorized(tiny(final_episodes=5, episode_length=9, policy=EAGER), out=place)
     return place
-
-
-@pytest.mark.slow
-def test_the_help_of_evaluate_names_every_kind_of_arm(capsys):
-    with pytest.raises(SystemExit):
-        main.main(["evaluate", "--help"])
-    words = capsys.readouterr().out.replace(",", " ").split()
-    assert {word.split(":")[0] for word in words} >= {
-        prefix.rstrip(":") for prefix in policy_prefixes()
-    }
-    assert {*words} >= {*ARMS, *POLICIES.builtin()}
 
 
 def test_a_host_that_is_left_alone_costs_what_it_is_made_of():

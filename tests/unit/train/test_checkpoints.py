@@ -15,7 +15,6 @@ from support.made_up_checkpoints import made_up
 
 from morphogen.config import files
 from morphogen.errors import CheckpointError
-from morphogen.state.tensor_trees import load_tree
 from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.checkpoint_store import MANIFEST, STATE
@@ -136,11 +135,6 @@ def test_a_file_of_another_checkpoint_is_refused(saved, spoiled, file):
     assert refused(spoiled, *FILES)
 
 
-def test_a_file_more_does_not_matter(spoiled):
-    (spoiled / "notes.txt").write_text("mine")
-    assert not refused(spoiled)
-
-
 def rewrite(path, *, sealed=False, **fields):
     """Change a manifest; `sealed`: like somebody who writes it on purpose."""
     manifest = {**json.loads((path / MANIFEST).read_bytes()), **fields}
@@ -188,16 +182,6 @@ def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(spoiled, mon
 
     monkeypatch.setattr(files, "sha256", read)
     assert refused(spoiled, f"has no readable {STATE}: Input/output error")
-
-
-def test_without_the_hashes_a_flipped_bit_would_be_read_as_if_it_were_right(spoiled):
-    raw = (spoiled / STATE).read_bytes()
-    numbers = checkpoint().carry["state"]["x"].numpy().tobytes()
-    assert raw.count(numbers) == 1
-    (spoiled / STATE).write_bytes(raw.replace(numbers, numbers[:-1] + bytes([numbers[-1] ^ 1])))
-    read = load_tree(spoiled / STATE, label="file")["carry"]["state"]["x"]
-    assert not read.equal(checkpoint().carry["state"]["x"])
-    assert refused(spoiled, STATE)
 
 
 @given(

@@ -163,17 +163,6 @@ def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_be
     assert measured == [False, False, *trained[2:]]
 
 
-def test_reading_the_state_changes_nothing():
-    sink = MemorySink()
-    one = reporter(sink)
-    for beat in beats(7):
-        followed(one, [beat])
-        assert one.state().rolling is not None
-        one.columns()
-    one.close()
-    assert written(sink) == undisturbed(7)
-
-
 @pytest.mark.slow
 @needs_extra("alarms")
 @needs_extra("scoreboard")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, has_channel_kernel
+from morphogen.kernels.linear import place_linear
 from morphogen.kernels.native import (
     Function,
     call_kernel,
@@ -55,27 +56,8 @@ def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
     if kernel > 1 and weight.shape[2] < x.shape[4]:
         return (x * weight.squeeze(2)).sum((-2, -1))
     inputs = x.expand(*x.shape[:3], weight.shape[0], *x.shape[4:]).flatten(4)
-    return apply_function(_RowsProduct, inputs, weight.flatten(2))
-
-
-class _RowsProduct(Function):
-    """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are
-    contiguous.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor) -> Tensor:
-        out = torch.bmm(x.flatten(0, 2).transpose(0, 1), weight.transpose(1, 2))
-        return out.transpose(0, 1).view(*x.shape[:4], -1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
-        x, weight = ctx.saved_tensors
-        grad = grads[0].flatten(0, 2).transpose(0, 1)
-        x_grad = None
-        if ctx.needs_input_grad[0]:
-            x_grad = torch.bmm(grad, weight).transpose(0, 1).view(x.shape)
-        return x_grad, torch.bmm(grad.transpose(1, 2), x.flatten(0, 2).transpose(0, 1))
+    out = place_linear(inputs.flatten(0, 2).transpose(0, 1), weight.flatten(2))
+    return out.transpose(0, 1).view(*inputs.shape[:4], -1)
 
 
 class _Conv(Function):

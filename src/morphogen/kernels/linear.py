@@ -73,20 +73,15 @@ class _Linear(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, _ = ctx.saved_tensors
-        grad = join_places(grads[0])
+        grad = grads[0].flatten(1, -2)
         needed: tuple[bool, ...] = ctx.needs_input_grad
         return (
             torch.bmm(grad, weight).view(x.shape) if needed[0] else None,
-            torch.bmm(grad.transpose(1, 2), join_places(x)),
+            torch.bmm(grad.transpose(1, 2), x.flatten(1, -2)),
             column_sums(grad) if needed[2] else None,
         )
 
 
 def multiply_places(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply [R, ..., I] by weight [R, O, I], and add bias [R, O] -> [R, ..., O]."""
-    return linear(join_places(x), weight, bias).view(*x.shape[:-1], weight.shape[1])
-
-
-def join_places(x: Tensor) -> Tensor:
-    """Join all axes between networks and features.  [R, ..., I] -> [R, N, I]."""
-    return x.reshape(x.shape[0], -1, x.shape[-1])
+    return linear(x.flatten(1, -2), weight, bias).view(*x.shape[:-1], weight.shape[1])

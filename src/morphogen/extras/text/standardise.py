@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.linear import join_places, multiply_places
+from morphogen.kernels.linear import multiply_places
 from morphogen.kernels.native import Function, call_kernel, operator
 from morphogen.kernels.norm import EPS
 from morphogen.kernels.sums import column_sums
@@ -67,9 +67,9 @@ class _NormedLinear(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, shift, weight, _, standard, mean, inverse, scaled = ctx.saved_tensors
-        grad = join_places(grads[0])
+        grad = grads[0].flatten(1, -2)
         inner = torch.bmm(grad, scaled).view(x.shape)
-        product = torch.bmm(grad.transpose(1, 2), join_places(standard))
+        product = torch.bmm(grad.transpose(1, 2), standard.flatten(1, -2))
         total = column_sums(grad)
         each = total.unsqueeze(-1)
         return (

@@ -76,11 +76,6 @@ class SlotPlan:
     gates: int  # rows that run a gate network
 
     @property
-    def size(self) -> int:
-        """Rows of all groups."""
-        return sum([group.size for group in self.groups])
-
-    @property
     def multiplied_spans(self) -> tuple[tuple[int, int], ...]:
         """First and last + 1 of the rows under MULTIPLY, among the rows of all groups."""
         ends = itertools.accumulate(group.size for group in self.groups)

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.compat import tree_map
 from morphogen.kernels import one_thread
 from morphogen.policy import distribution
 from morphogen.policy.controller import ControllerParams
@@ -16,7 +17,6 @@ from morphogen.policy.distribution import (
     NO_FLOOR,
     FactoredCategorical,
     Floor,
-    LogitTables,
     Support,
 )
 from morphogen.policy.observation_scaling import init_stats, normalise
@@ -176,19 +176,13 @@ class NetworkPolicy:
         if rows == 1 or not missing or inputs.legal.op.device.type != "cpu":
             return self.network.step(net, inputs, hidden)
 
-        # by a real row: others might be no legal input of a network
-        def pad(leaf: Tensor) -> Tensor:
-            return torch.cat((leaf, leaf[-1:].expand(missing, *leaf.shape[1:])))
-
-        kept = {name: pad(leaf) for name, leaf in get_leaves(hidden).items()}
-        features = {name: pad(leaf) for name, leaf in inputs.features.items()}
-        padded = NetworkInputs(features, Support(*map(pad, inputs.legal)))
-        out, memory = self.network.step(
-            net, padded, TensorDict(kept, batch_size=[rows + missing], device=hidden.device)
-        )
-        tables = LogitTables(*(table[:rows] for table in out.tables))
-        predicted = None if out.contribution is None else out.contribution[:rows]
-        return NetworkOutput(tables, out.value[:rows], predicted), cast(TensorDict, memory[:rows])
+        # the last row again: another one might be no legal input of a network
+        padded = torch.arange(rows + missing).clamp(max=rows - 1)
+        more: Any = tree_map(lambda leaf: leaf[padded], (inputs, get_leaves(hidden)))
+        memory = TensorDict(more[1], batch_size=[rows + missing], device=hidden.device)
+        out, after = self.network.step(net, more[0], memory)
+        first = tree_map(lambda leaf: leaf if leaf is None else leaf[:rows], out)
+        return first, cast(TensorDict, after[:rows])
 
     def evaluate(
         self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels.native import Function
-from morphogen.kernels.sums import column_sums, spread
+from morphogen.kernels.sums import column_sums
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -49,10 +49,7 @@ def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     """
     rows, outputs, inputs = weight.shape
     flat = x.expand(*x.shape[:-2], rows, inputs).reshape(-1, rows, inputs).transpose(0, 1)
-    if bias is None:
-        out = linear(flat, weight)
-    else:
-        out = torch.baddbmm(spread(bias, flat.shape[1]), flat, weight.transpose(1, 2))
+    out = place_linear(flat, weight, bias)
     return out.transpose(0, 1).reshape(*x.shape[:-2], rows, outputs)
 
 

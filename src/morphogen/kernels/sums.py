@@ -93,22 +93,3 @@ class _ScaleChannels(Function):
             x_grad = grad * factor.unsqueeze(-3).unsqueeze(-3)
         shared = factor.dim() < sums.dim()
         return x_grad, column_sums(sums.unsqueeze(0))[0] if shared else sums
-
-
-def spread(values: Tensor, samples: int) -> Tensor:
-    """Repeat values of networks for all samples.  [R, C] -> [R, B, C]."""
-    return apply_function(_Spread, values, samples)
-
-
-class _Spread(Function):
-    """Repetition whose gradient is added in an order that does not depend on the number of
-    networks.
-    """
-
-    @staticmethod
-    def forward(values: Tensor, samples: int) -> Tensor:
-        return values.unsqueeze(1).expand(-1, samples, -1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return column_sums(grads[0]), None

@@ -11,13 +11,12 @@ from torch import Tensor
 from morphogen.extras.text.attention import causal_attention
 from morphogen.extras.text.dropout import Dropout
 from morphogen.extras.text.host import TransformerSpec
-from morphogen.extras.text.standardise import normed_linear
+from morphogen.extras.text.standardise import normed_linear, spread
 from morphogen.hosts import sequences
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.layout import ParamLayout, ParamLeaf
 from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
-from morphogen.kernels.sums import spread
 from morphogen.state.env import Instance
 
 _NORM = ("gain", "bias")

@@ -8,13 +8,12 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from morphogen.extras.text.attention import causal_attention
-from morphogen.extras.text.standardise import standardise
+from morphogen.extras.text.standardise import spread, standardise
 from morphogen.hosts import sequences
 from morphogen.hosts.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.hosts.seed_module import SeedModule
 from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
-from morphogen.kernels.sums import spread
 from morphogen.vocab.slot import SlotSpec
 
 HEADS = 4  # of attention

@@ -128,3 +128,22 @@ _standardise_backward = operator(
     _kernel_backward,
     _shapes_backward,
 )
+
+
+def spread(values: Tensor, samples: int) -> Tensor:
+    """Repeat values of networks for all samples.  [R, C] -> [R, B, C]."""
+    return apply_function(_Spread, values, samples)
+
+
+class _Spread(Function):
+    """Repetition whose gradient is added in an order that does not depend on the number of
+    networks.
+    """
+
+    @staticmethod
+    def forward(values: Tensor, samples: int) -> Tensor:
+        return values.unsqueeze(1).expand(-1, samples, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return column_sums(grads[0]), None

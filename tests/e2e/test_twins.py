@@ -13,7 +13,7 @@ SEVEN = mg.TASKS["digits"].host.blueprints
 
 def open_env(task="digits", envs=4, **fields):
     lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
-    sizes = {"episode_length": 24, "data": {"minibatches": 3, "batch": 8}}
+    sizes = {"episode_length": 16, "data": {"minibatches": 2, "batch": 8}}
     return mg.make(task, envs=envs, lifecycle=lifecycle, **sizes, **fields)
 
 
@@ -46,34 +46,24 @@ def grow_alike(one, other):
 
 @pytest.mark.parametrize("name", SEVEN)
 def test_a_blueprint_from_outside_grows_like_its_twin(name):
-    assert (
-        grow_alike(
-            *(open_env(blueprints=(kind,)) for kind in (name, BlueprintTwin(mg.BLUEPRINTS[name])))
-        )
-        > 50
-    )
+    kinds = name, BlueprintTwin(mg.BLUEPRINTS[name])
+    assert grow_alike(*(open_env(blueprints=(kind,)) for kind in kinds)) > 20
 
 
 def test_a_host_from_outside_is_its_twin():
     task = mg.TASKS["digits"]
-    assert (
-        grow_alike(open_env(), open_env(replace(task, name="twin", host=HostTwin(task.host)))) > 50
-    )
+    twin = replace(task, name="twin", host=HostTwin(task.host))
+    assert grow_alike(open_env(), open_env(twin)) > 20
 
 
 def test_built_in_and_own_blueprints_grow_in_one_slot():
-    env = open_env(
-        envs=24,
-        blueprints=("norm", "conv_small", Shift(), BlueprintTwin(mg.BLUEPRINTS["conv_light"])),
-    )
-    codes = {
-        name: env.limits.kinds.index(name)
-        for name in ("norm", "conv_small", "shift", "my-conv_light")
-    }
-    seen = torch.zeros(len(env.net.slots), 13, dtype=torch.bool)
+    own = Shift(), BlueprintTwin(mg.BLUEPRINTS["conv_light"])
+    env = open_env(envs=16, blueprints=("norm", "conv_small", *own))
+    names = "norm", "conv_small", "shift", "my-conv_light"
+    codes = {env.limits.kinds.index(name) for name in names}
+    seen = [set() for _ in env.net.slots]
     for state, step in live(env):
         assert step.score.reward.isfinite().all()
-        for s in range(len(env.net.slots)):
-            seen[s, state.slots.blueprint[:, s].clamp(min=0)] = True
-    assert all(seen[:, code].any() for code in codes.values())
-    assert not seen[:, [code for code in range(1, 13) if code not in codes.values()]].any()
+        for found, blueprints in zip(seen, state.slots.blueprint.T.tolist(), strict=True):
+            found.update(blueprints)
+    assert all(found - {-1} == codes for found in seen)

@@ -13,7 +13,7 @@ from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 
-EPOCHS, MINIBATCHES = 3, 2
+EPOCHS, MINIBATCHES = 2, 2
 DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)
 CASES = {
     "digits": (small_states.net(), 12),
@@ -21,6 +21,7 @@ CASES = {
     "wide": (small_states.net(CnnSpec(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")), 7),
 }
 LONG = {"vocabulary": 11, "width": 8, "heads": 4, "layers": 4, "block": 13, "segments": 2}
+SPECS = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
 HOSTS = {"tokens": {}, "long": LONG, "near": {"reach": 6}}
 LANGUAGE = rows_of_extra(
     "text",
@@ -52,9 +53,14 @@ def _near(state):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*CASES, *LANGUAGE])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
-def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):
+@pytest.mark.parametrize(
+    ("case", "dtype", "tolerance"),
+    [
+        *[(case, torch.float64, 1e-10) for case in (*CASES, *LANGUAGE)],
+        *[(case, torch.float32, 1e-4) for case in ("digits", "deep", *LANGUAGE) if case != "near"],
+    ],
+)
+def test_two_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):
     if case in LANGUAGE:
         net, split = LANGUAGE[case], small_states.split(LANGUAGE[case], 12)
         state = _near(small_states.nudge(small_states.all_kinds(net), net))
@@ -76,19 +82,10 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
         for own in plain:
             own.collect_parameters()
         for m in range(MINIBATCHES):
-            batch = _cast(
-                small_states.batch(net, envs, 16 if case in CASES else 4, seed=10 * epoch + m),
-                dtype,
-                state,
-            )
-            progress, observed = train_minibatch(
-                progress,
-                batch,
-                plan,
-                net=net,
-                spec=small_states.SPEC,
-                lifecycle=small_states.LIFECYCLE,
-            )
+            samples = 16 if case in CASES else 4
+            batch = small_states.batch(net, envs, samples, seed=10 * epoch + m)
+            batch = _cast(batch, dtype, state)
+            progress, observed = train_minibatch(progress, batch, plan, net=net, **SPECS)
             losses = [own.learn(batch.inputs[e], batch.labels[e]) for e, own in enumerate(plain)]
             torch.testing.assert_close(
                 observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance
@@ -117,35 +114,23 @@ def _assert_equal(state, net, e, twin, tolerance):
         state.host.params[e], flatten_parameters(host_parameters(twin)), **own
     )
     for slot in net.slots:
-        row = state.seeds[slot.name, "params"][e]
-        if twin.slots[slot.name].body:
-            torch.testing.assert_close(
-                row, small_states.stored(twin.slots[slot.name], row.shape[0]), **own
-            )
-        else:
-            assert not row.any()
+        row, plain = state.seeds[slot.name, "params"][e], twin.slots[slot.name]
+        expected = small_states.stored(plain, len(row)) if plain.body else torch.zeros_like(row)
+        torch.testing.assert_close(row, expected, **own)
 
 
 def _assert_measured(measured, state, net, e, twin, split, tolerance):
     twin.eval()
     counted = (split.labels >= 0) & (split.labels < state.instance.classes[e])
     labels = split.labels[counted]
-    for k in range(measured.evaluated.shape[1]):
-        if not measured.evaluated[e, k]:
-            continue
-        off = frozenset(
-            slot.name
-            for s, slot in enumerate(net.slots)
-            if not int(measured.coalition[e, k]) >> s & 1
-        )
+    for k in measured.evaluated[e].nonzero().flatten().tolist():
+        on = int(measured.coalition[e, k])
+        off = frozenset(slot.name for s, slot in enumerate(net.slots) if not on >> s & 1)
         with torch.no_grad():
             logits = twin(split.inputs, off)[counted]
         right = (logits.argmax(-1) == labels).double().mean() * 100
-        assert float(measured.accuracy[e, k]) == pytest.approx(
-            float(right), abs=1e-4 if tolerance < 1e-6 else 3.0
-        )
+        near = 1e-4 if tolerance < 1e-6 else 3.0
+        assert float(measured.accuracy[e, k]) == pytest.approx(float(right), abs=near)
         if k == 0:
-            loss = torch.nn.functional.cross_entropy(logits, labels)
-            assert float(measured.loss[e]) == pytest.approx(
-                float(loss), rel=tolerance, abs=tolerance
-            )
+            loss = float(torch.nn.functional.cross_entropy(logits, labels))
+            assert float(measured.loss[e]) == pytest.approx(loss, rel=tolerance, abs=tolerance)

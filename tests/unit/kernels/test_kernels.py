@@ -3,19 +3,18 @@ networks.
 """
 
 import importlib
-from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plain_torch import agree, leaf, results
+from support.plain_torch import agree, leaf
 from support.small_states import noise, normal
+from support.stacked_rows import threads
 
 from morphogen import kernels
 from morphogen.kernels import Form, form_of, native
 from morphogen.kernels.blend import blend, build_seed_index
-from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.take import take_rows
@@ -135,24 +134,6 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     assert torch.equal(take_rows(x, rows).view(torch.int32), expected.view(torch.int32))
 
 
-def on_threads(count, call):
-    """Results of a call on a number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        return call()
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_no_result_depends_on_the_number_of_threads():
-    blending = scene((8, 16, 16, 9, 8), gated=True, multiplied=True)
-    convolution = stacked_conv, leaf(9, 16, 16, 9, 8), leaf(9, 8, 8, 3, 3, seed=1)
-    for call in (blending, convolution):
-        one, two = (on_threads(count, partial(results, *call)) for count in (1, 2))
-        assert all(map(torch.equal, one, two))
-
-
 def test_large_blends_are_written_past_the_cache_and_equal():
     shape = (4, 32, 32, 104, 8)  # 13 MiB
     run, features, _, *deltas = scene(shape, gated=False, multiplied=True)
@@ -185,7 +166,10 @@ def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any
         out = batch_norm(*leaves, relu=True)
         return out, *torch.autograd.grad(out, leaves, weights[..., :count, :])
 
-    found = [on_threads(count, lambda: alone(rows)) for count in (1, 2, 3)]
+    found = []
+    for count in (1, 2, 3):
+        with threads(count):
+            found.append(alone(rows))
     for every in zip(*found, alone(130), strict=True):
         assert all(torch.equal(every[0], other[..., :rows, :]) for other in every[1:])
 

@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from support.drawn_tensors import permute_action
 from support.made_up_rollouts import KEY, masks, noise, observation, play, small, source
-from torch import nn
 
 from morphogen.kernels.lstm import lstm_unroll
 from morphogen.policy.policy_network import LstmNetwork
+from morphogen.testing.builders.permute import permute
 
 POLICY = small()
 PARAMS = POLICY.init(KEY)
@@ -95,19 +96,16 @@ def test_without_memory_every_epoch_is_like_a_first_one():
 
 @given(st.permutations(range(4)), st.integers(0, 100))
 def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
-    obs, legal = observation(3, slots=4, seed=seed), masks(3, slots=4, seed=seed)
-    lanes = noise(3, 4, seed)
-    changed = obs.replace(slots=obs.slots[:, order], blueprints=obs.blueprints[:, order])
-    hidden = POLICY.initial_hidden(3)
-    a = POLICY.act(PARAMS, obs, legal, hidden, lanes)
+    seen = observation(3, slots=4, seed=seed), masks(3, slots=4, seed=seed)
+    lanes, hidden = noise(3, 4, seed), POLICY.initial_hidden(3)
+    a = POLICY.act(PARAMS, *seen, hidden, lanes)
     turned = torch.cat((lanes[:, :38], lanes[:, 38:][:, order]), -1)
-    b = POLICY.act(PARAMS, changed, legal.replace(slot=legal.slot[:, :, order]), hidden, turned)
-    back = torch.tensor(order)[b.action[:, 1]]
-    assert torch.equal(torch.where(a.action[:, 0] > 0, back, 0), a.action[:, 1])
-    assert torch.equal(a.action[:, [0, 2, 3, 4, 5, 6, 7]], b.action[:, [0, 2, 3, 4, 5, 6, 7]])
-    assert torch.allclose(a.log_prob, b.log_prob, atol=1e-5)
-    assert torch.allclose(a.value, b.value, atol=1e-6)
-    assert torch.allclose(a.op_prob, b.op_prob, atol=1e-6)
+    b = POLICY.act(PARAMS, *permute(seen, order), hidden, turned)
+    moved = permute_action(a.action, order)
+    moved[a.action[:, 0] == 0, 1] = 0  # WAIT holds the placeholder
+    assert torch.equal(moved, b.action)
+    for name in ("log_prob", "value", "op_prob"):
+        assert torch.allclose(getattr(a, name), getattr(b, name), atol=1e-5)
 
 
 def test_a_step_with_one_choice_is_forced_and_certain():
@@ -154,20 +152,17 @@ def test_one_env_through_the_network_by_hand():
         for features, code in zip(obs.slots[0], codes, strict=True)
     ]
     x = plain(torch.cat((base, u[0], u[0])), net, "mix.in", "mix.norm", "silu")
-    gates = net["core.w_ih"] @ x + net["core.w_hh"] @ h[0] + net["core.bias"]
-    i, f, g, o = gates.view(4, 16)
-    memory = torch.sigmoid(f) * c[0] + torch.sigmoid(i) * torch.tanh(g)
-    state = torch.sigmoid(o) * torch.tanh(memory)
+    weights = net["core.w_ih"], net["core.w_hh"], net["core.bias"]
+    (state,), (memory,) = torch.lstm_cell(x[None], (h, c), *weights, torch.zeros(64))
     z = x + plain(state, net, "core.norm")
     value = plain(z, net, "value.in", "value.norm", "silu", "value.mid", "silu", "value.out")
     context = [plain(torch.cat((code, z)), net, "context.in", "context.norm", "silu") for code in u]
     scores = torch.stack([plain(each, net, "leaf.out")[:5] for each in context], dim=1)
     logits = plain(z, net, "op.in", "silu", "op.out")
-    for op in range(1, 6):
-        ready = scores[op - 1][legal.slot[0, op]]
-        logits[op] += ready.exp().mean().log() if len(ready) else 0.0
+    ready = legal.slot[0, 1:]
+    logits[1:] += ((ready * scores.exp()).sum(-1) / ready.sum(-1)).log()
     p = torch.where(legal.op[0], logits, -torch.inf).softmax(0)
-    p = torch.where(legal.op[0], (1 - legal.op.sum() * 0.005) * p + 0.005, 0.0)
+    p = legal.op[0] * ((1 - legal.op.sum() * 0.005) * p + 0.005)
     assert torch.allclose(out.op_prob[0], p, atol=1e-5)
     assert out.value.item() == pytest.approx(value.item() + 0.25, abs=1e-5)
     assert torch.allclose(out.hidden["h"][0], state, atol=1e-5)
@@ -175,21 +170,19 @@ def test_one_env_through_the_network_by_hand():
 
 
 def test_the_unroll_and_its_gradient_are_those_of_the_lstm_of_torch():
-    """In float64, with a second bias of 0; memories are reset in between, and one is not at the
-    start.
-    """
+    """In float64; memories are reset in between, and one is not at the start."""
     size, steps, envs = 3, 7, 4
     shapes = (steps, envs, size), (envs, size), (envs, size)
     x, h, c = (torch.randn(*shape, generator=source(i)).double() for i, shape in enumerate(shapes))
     keep = (torch.rand(steps, envs, 1, generator=source(9)) < 0.7).double()
     assert 0 < keep[0].sum() < envs
-    cell = nn.LSTMCell(size, size).double()
-    nn.init.zeros_(cell.bias_hh)
-    leaves = [h.requires_grad_(), c.requires_grad_(), *cell.parameters()][:-1]
-    ours = lstm_unroll(x @ cell.weight_ih.T + cell.bias_ih, keep, h, c, cell.weight_hh)
+    draws = (torch.randn(4 * size, n, generator=source(n)).double() for n in (size, size, 1))
+    w_ih, w_hh, bias = (leaf.requires_grad_() for leaf in draws)
+    leaves = [h.requires_grad_(), c.requires_grad_(), w_ih, w_hh, bias]
+    ours = lstm_unroll(x @ w_ih.T + bias[:, 0], keep, h, c, w_hh)
     rows = []
     for row, kept in zip(x, keep, strict=True):
-        h, c = cell(row, (h * kept, c * kept))
+        h, c = torch.lstm_cell(row, (h * kept, c * kept), w_ih, w_hh, bias[:, 0], 0 * bias[:, 0])
         rows.append(h)
     theirs = torch.stack(rows)
     torch.testing.assert_close(ours, theirs)

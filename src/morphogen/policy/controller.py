@@ -131,11 +131,11 @@ def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> C
     }
 
 
-def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the input of the memory and one code per slot.
+def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the encoded state, its part of the gates of the memory, and one code per slot.
 
     Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [...,
-    S] -> x [..., H], u [..., S, W].
+    S] -> x [..., H], gates [..., 4 H], u [..., S, W].
     """
     slots = features["slots"]
     blueprints = features["blueprints"]
@@ -146,44 +146,31 @@ def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, 
     has_enabled = enabled.any(-2)
     mean = choose(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
     highest = choose(has_enabled, choose(enabled, u, _NEVER_MAX).amax(-2), 0.0)
-    return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, highest), dim=-1))), u
+    x = F.silu(_linear_norm(net, "mix", torch.cat((base, mean, highest), dim=-1)))
+    return x, F.linear(x, net["core.w_ih"], net["core.bias"]), u
 
 
-def input_gates(net: ControllerParams, x: Tensor) -> Tensor:
-    """Return the part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
-    return F.linear(x, net["core.w_ih"], net["core.bias"])
+def heads(
+    net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, legal: Support
+) -> tuple[LogitTables, Tensor, Tensor | None]:
+    """Return the logits of all conditionals, the value, and the predicted contribution.
 
-
-def residual_core(net: ControllerParams, x: Tensor, h: Tensor) -> Tensor:
-    """Sum of input and memory, the input of the heads.  [..., H], [..., H] -> [..., H]."""
-    return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
-
-
-def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
-    """Combine slot codes with the state of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
+    Shapes: x, h [..., H], encoded state and memory; u [..., S, W] -> tables; value [...] above the
+    running mean of returns, in return units; next contribution of each slot [..., S], points / 10,
+    None for a network without this head.
+    """
+    z = x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
     env = z.unsqueeze(-2).expand(*u.shape[:-1], z.shape[-1])
-    return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
-
-
-def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support) -> LogitTables:
-    """Return the logits of all conditionals.  z [..., H], context [..., S, W]."""
+    context = F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
     rows = padded_outputs(z.device)  # because padding the layer is cheaper than padding its output
     leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
     op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
-    return split_outputs(op, leaf, legal)
-
-
-def value(net: ControllerParams, z: Tensor) -> Tensor:
-    """Value of the state above the running mean of returns, in return units.  [..., H] -> [...]."""
-    middle = F.silu(_linear_norm(net, "value", z))
-    return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(
-        -1
-    )
-
-
-def contribution(net: ControllerParams, context: Tensor) -> Tensor:
-    """Predicted next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
-    return _linear_layer(net, "contribution.out", context).squeeze(-1)
+    middle = F.silu(_linear_layer(net, "value.mid", F.silu(_linear_norm(net, "value", z))))
+    value = _linear_layer(net, "value.out", middle).squeeze(-1)
+    predicted = None
+    if "contribution.out.weight" in net:
+        predicted = _linear_layer(net, "contribution.out", context).squeeze(-1)
+    return split_outputs(op, leaf, legal), value, predicted
 
 
 def _linear_layer(net: ControllerParams, name: str, x: Tensor) -> Tensor:

@@ -173,13 +173,14 @@ class NetworkPolicy:
         """
         rows = hidden.shape[0]
         missing = -rows % _ROW_GROUP
-        if rows == 1 or not missing or inputs.legal.op.device.type != "cpu":
+        device = inputs.legal.op.device
+        if rows == 1 or not missing or device.type != "cpu":
             return self.network.step(net, inputs, hidden)
 
         # the last row again: another one might be no legal input of a network
-        padded = torch.arange(rows + missing).clamp(max=rows - 1)
+        padded = torch.arange(rows + missing, device=device).clamp(max=rows - 1)
         more: Any = tree_map(lambda leaf: leaf[padded], (inputs, get_leaves(hidden)))
-        memory = TensorDict(more[1], batch_size=[rows + missing], device=hidden.device)
+        memory = TensorDict(more[1], batch_size=[rows + missing], device=device)
         out, after = self.network.step(net, more[0], memory)
         first = tree_map(lambda leaf: leaf if leaf is None else leaf[:rows], out)
         return first, cast(TensorDict, after[:rows])

@@ -182,11 +182,10 @@ class LstmNetwork(PolicyNetwork):
         self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
     ) -> tuple[NetworkOutput, TensorDict]:
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
-        x, u = controller.encode(net, inputs.features)
-        before, cell = self._read(hidden, x)
-        h, c, _ = lstm_cell(controller.input_gates(net, x), before, cell, net["core.w_hh"])
+        x, gates, u = controller.encode(net, inputs.features)
+        h, c, _ = lstm_cell(gates, *self._read(hidden, x), net["core.w_hh"])
         after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
-        return self._outputs(net, x, h, u, inputs), after
+        return NetworkOutput(*controller.heads(net, x, h, u, inputs.legal)), after
 
     def unroll(
         self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict
@@ -194,11 +193,10 @@ class LstmNetwork(PolicyNetwork):
         """Return the outputs of a rollout: encode all rows at once, unroll over T, then all
         heads.
         """
-        x, u = controller.encode(net, inputs.features)
-        before, cell = self._read(hidden, x)
+        x, gates, u = controller.encode(net, inputs.features)
         kept = keep if self.memory else torch.zeros_like(keep)
-        h = lstm_unroll(controller.input_gates(net, x), kept, before, cell, net["core.w_hh"])
-        return self._outputs(net, x, h, u, inputs)
+        h = lstm_unroll(gates, kept, *self._read(hidden, x), net["core.w_hh"])
+        return NetworkOutput(*controller.heads(net, x, h, u, inputs.legal))
 
     def _read(self, hidden: TensorDict, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return h and c [E, H], 0 for a network without memory.  x [..., E, D]."""
@@ -206,15 +204,6 @@ class LstmNetwork(PolicyNetwork):
             return get_leaf(hidden, "h"), get_leaf(hidden, "c")
         empty = x.new_zeros(x.shape[-2], self.hidden)
         return empty, empty
-
-    def _outputs(
-        self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs
-    ) -> NetworkOutput:
-        z = controller.residual_core(net, x, h)
-        context = controller.slot_context(net, z, u)
-        tables = controller.logit_tables(net, z, context, inputs.legal)
-        predicted = controller.contribution(net, context) if self.contribution else None
-        return NetworkOutput(tables, controller.value(net, z), predicted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

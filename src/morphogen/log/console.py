@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TextIO
 
-from rich import box, console, progress, table
+from rich import box, console, progress, status, table
 
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
@@ -33,11 +33,6 @@ COLUMNS = (
     progress.BarColumn(bar_width=20),
     progress.TaskProgressColumn(),
     progress.TextColumn("{task.fields[numbers]}", markup=False),
-)
-COMPILE_COLUMNS = (
-    progress.SpinnerColumn(),
-    progress.TextColumn("{task.description}"),
-    progress.TimeElapsedColumn(),
 )
 
 
@@ -108,14 +103,13 @@ class Console:
         self._quiet = quiet
         self._clock = clock
         self._bar: progress.Progress | None = None
+        self._spinner: status.Status | None = None
+        self._spec = RunSpec()
         self._start_s = clock()
-        self._rounds = 0
-        self._epochs = 0
-        self._envs = 0
         self._done_before = 0.0
         self._done = 0.0
         self._accuracy: float | None = None
-        self._compile_s: dict[str, float] = {}  # by unit
+        self._compile_s: Counter[str] = Counter()  # by unit
 
     def __enter__(self) -> Self:
         return self
@@ -125,38 +119,28 @@ class Console:
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
         """Announce the run; `done`: the share of it that was run before."""
+        self._spec = spec
         self._start_s = self._clock()
-        self._rounds = spec.rounds
         self._done_before = done
-        self._epochs = spec.episode_length or 0
-        self._envs = spec.envs
-        if self._quiet:
-            return
         for name, fact in facts.items():
-            self._say(f"{name:<22}{fact}")
-        self._say(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
-        if self._err.is_terminal:
+            self._note(f"{name:<22}{fact}")
+        self._note(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
+        if self._err.is_terminal and not self._quiet:
             self._bar = progress.Progress(
                 *COLUMNS, console=self._err, refresh_per_second=4, transient=True
             )
-            self._bar.add_task(
-                "", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers=""
-            )
+            self._bar.add_task("", total=1.0, where=self._position(0), numbers="")
             self._bar.start()
 
     def end_compiling(self, unit: str, seconds: float | None) -> None:
         """Report the seconds of compiling a unit; None: the compiler begins."""
         self._stop()
         if seconds is not None:
-            self._compile_s[unit] = self._compile_s.get(unit, 0.0) + seconds
-            if not self._quiet:
-                self._say(f"compiling {unit}: {seconds:,.0f} s")
+            self._compile_s[unit] += seconds
+            self._note(f"compiling {unit}: {seconds:,.0f} s")
         elif self._err.is_terminal and not self._quiet:
-            self._bar = progress.Progress(
-                *COMPILE_COLUMNS, console=self._err, refresh_per_second=4, transient=True
-            )
-            self._bar.add_task(f"compiling {unit}", total=None)
-            self._bar.start()
+            self._spinner = self._err.status(f"compiling {unit}")
+            self._spinner.start()
 
     def end_epoch(
         self, round: int, epoch: int, done_share: float, accuracy: float | None = None
@@ -168,41 +152,44 @@ class Console:
         self._accuracy = accuracy or self._accuracy
         if self._bar is None:
             return
-        where = f"round {round_number(round)}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
+        spec = self._spec
+        epochs = spec.episode_length or 0
         spent = self._clock() - self._start_s
-        new = done_share - self._done_before
-        rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
+        new = (done_share - self._done_before) * spec.rounds * epochs * spec.envs
+        rate = format_number(new / spent if spent > 0 else None, 0)
         mean = format_number(self._accuracy, 1)
-        speed = format_number(rate, 0)
-        numbers = f"accuracy {mean} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
-        self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
+        self._bar.update(
+            self._bar.task_ids[0],
+            completed=done_share,
+            where=f"{self._position(round)}  epoch {epoch + 1}/{epochs}",
+            numbers=f"accuracy {mean} %  {rate} env-epochs/s  {self._eta() or 'closing'}",
+        )
 
     def end_round(self, summary: Any) -> None:
         """One round is over; `summary`: its BatchSummary."""
         self._accuracy = summary.accuracy_mean
-        if self._quiet:
-            return
-        back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
-        accuracy = format_number(summary.accuracy_mean, 1)
-        value = format_number(summary.network_value_mean)
-        self._say(
-            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  return "
-            f"{format_number(summary.return_mean)}  value {value}  alive {summary.live}  "
-            f"fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
-            f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
+        parts = (
+            self._position(summary.round),
+            f"accuracy {format_number(summary.accuracy_mean, 1)} %",
+            f"return {format_number(summary.return_mean)}",
+            f"value {format_number(summary.network_value_mean)}",
+            f"alive {summary.live}",
+            f"fossilized {summary.fossilized}",
+            f"pruned {summary.pruned}",
+            f"rolled back {summary.rollbacks}" if summary.rollbacks else "",
+            f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s",
+            self._eta(),
         )
+        self._note("  ".join(filter(None, parts)))
 
     def end_play(self, played: HeldOutPlayed) -> None:
         """Report a play of the learning curve on held-out instances."""
-        if not self._quiet:
-            self._say(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
+        self._note(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
 
     def start_evaluation(self, episodes: int) -> None:
         """Announce work after the last round that shows no progress."""
-        if not self._quiet:
-            self._say(
-                f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}"
-            )
+        instances = count_noun(episodes, "held-out instance")
+        self._note(f"final evaluation: each policy plays {instances}")
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Print warnings and errors about the run and its rounds."""
@@ -249,17 +236,17 @@ class Console:
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
         self._stop()
-        for line in closing_lines(result.history, self._clock() - self._start_s):
-            self._out.print(line, soft_wrap=True)
+        lines = closing_lines(result.history, self._clock() - self._start_s)
         if self._compile_s:
-            units = ", ".join(
-                f"{unit} {seconds:,.1f} s" for unit, seconds in self._compile_s.items()
-            )
-            self._out.print(
-                f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}", soft_wrap=True
-            )
+            units = ", ".join(f"{unit} {s:,.1f} s" for unit, s in self._compile_s.items())
+            lines.append(f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}")
         if result.run_dir is not None:
-            self._out.print(escape_text(f"files: {result.run_dir}"), soft_wrap=True)
+            lines.append(escape_text(f"files: {result.run_dir}"))
+        for line in lines:
+            self._out.print(line, soft_wrap=True)
+
+    def _position(self, round: int) -> str:
+        return f"round {round_number(round)}/{self._spec.rounds}"
 
     def _eta(self) -> str:
         if not self._done_before < self._done < 1.0:
@@ -268,13 +255,19 @@ class Console:
         new = self._done - self._done_before
         return f"ETA {format_duration(spent * (1.0 - self._done) / new)}"
 
+    def _note(self, line: str) -> None:
+        if not self._quiet:
+            self._say(line)
+
     def _say(self, line: str) -> None:
         self._err.print(escape_text(line), soft_wrap=True)
 
     def _stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        """End what is drawn on the terminal."""
+        for live in (self._bar, self._spinner):
+            if live is not None:
+                live.stop()
+        self._bar = self._spinner = None
 
 
 def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
@@ -282,27 +275,16 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     if not history:
         return ["no round was run"]
     best = max(history, key=lambda summary: summary.accuracy_mean)
-    numbers = {
-        "return": "return_mean",
-        "value": "network_value_mean",
-        "accuracy %": "accuracy_mean",
-    }
-    trends = [
-        f"{label}: {_trend([getattr(one, name) for one in history])}"
-        for label, name in numbers.items()
-    ]
-    where = (
-        f"best round: {round_number(best.round)} with a mean accuracy of "
-        f"{format_number(best.accuracy_mean, 1)} %"
-    )
-    odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
-    anomalies = [f"rounds with anomalies: {odd}"] if odd else []
-    return [
+    accuracy = format_number(best.accuracy_mean, 1)
+    lines = [
         f"{count_noun(len(history), 'round')} in {format_duration(seconds)}",
-        *trends,
-        where,
-        *anomalies,
+        f"return: {_trend([summary.return_mean for summary in history])}",
+        f"value: {_trend([summary.network_value_mean for summary in history])}",
+        f"accuracy %: {_trend([summary.accuracy_mean for summary in history])}",
+        f"best round: {round_number(best.round)} with a mean accuracy of {accuracy} %",
     ]
+    odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
+    return [*lines, f"rounds with anomalies: {odd}"] if odd else lines
 
 
 def _trend(values: list[float | None]) -> str:

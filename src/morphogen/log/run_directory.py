@@ -52,12 +52,12 @@ class RunDirectory:
 
     Attributes:
         path: path of the directory.
-        identity: device and inode of a directory that is held.
+        handle: descriptor of a directory that is held open.
         is_writer: whether this process writes the files of the run.
     """
 
     path: Path
-    identity: tuple[int, int] | None = None
+    handle: int | None = None
     is_writer: bool = True
 
     @property
@@ -84,12 +84,6 @@ class RunDirectory:
         """Return the current manifest."""
         return json.loads((self.path / MANIFEST).read_bytes())
 
-    def is_original(self) -> bool:
-        """Return whether the directory is the one that was created, even if it was moved, and not a
-        copy of it.
-        """
-        return self.read_manifest().get("inode") == self.path.stat().st_ino
-
     def write(self, name: str, content: Callable[[], bytes]) -> None:
         """Replace a file of the run, by its writer.  Raises: CheckpointError like `saving`."""
         if self.is_writer:
@@ -104,8 +98,10 @@ class RunDirectory:
 
     def check_present(self) -> None:
         """Raise a CheckpointError if the directory of a live run was moved, replaced or deleted."""
-        held = self.identity is None or _identify(self.path) == self.identity
-        if not held or not (self.path / CONFIG).exists():
+        is_present = (self.path / CONFIG).exists()
+        if is_present and self.handle is not None:
+            is_present = os.path.samestat(os.fstat(self.handle), os.stat(self.path))
+        if not is_present:
             raise CheckpointError(
                 f"run directory {self.path} was moved or deleted while it was in use"
             )
@@ -122,29 +118,17 @@ class RunDirectory:
             ) from error
 
 
-def _identify(path: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None
-
-
 @contextlib.contextmanager
 def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirectory]:
-    """Hold a run directory open: no other directory has its identity until the end.
+    """Hold a run directory open, so that another one in its place is noticed.
 
     Raises: ConfigError if it cannot be opened, or an entry of it is a link.
     """
-    try:
+    refuse_links(folder)
+    with _config_errors(f"run directory {folder} cannot be opened"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"run directory {folder} cannot be opened: {files.error_line(error)}"
-        ) from None
     try:
-        status = os.fstat(handle)
-        refuse_links(folder)
-        yield RunDirectory(folder, (status.st_dev, status.st_ino), is_writer)
+        yield RunDirectory(folder, handle, is_writer)
     finally:
         os.close(handle)
 
@@ -155,8 +139,8 @@ def refuse_links(path: Path) -> None:
     """
     try:
         names = os.listdir(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {files.error_line(error)}") from error
     for name in names:
         if (name in NAMES or name.endswith(SUFFIXES)) and (
             link := _find_link(path / name)
@@ -287,7 +271,6 @@ def create_directory(
     """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves
     nothing behind.
 
-    Its inode goes into the manifest, which tells a moved directory from a copy.
     Raises: ConfigError if the directory is not empty, in use, or cannot be written.
     """
     check_new_directory(path)
@@ -297,8 +280,7 @@ def create_directory(
         check_new_directory(run.path)
         with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
             files.write_atomic(run.path / CONFIG, config.encode())
-            content = {**manifest, "inode": run.path.stat().st_ino}
-            files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
+            files.write_atomic(run.path / MANIFEST, files.json_bytes(dict(manifest)))
         yield run
 
 
@@ -308,28 +290,17 @@ def _create_folders(path: Path, fault: str) -> Iterator[bool]:
     empty at the end.
     """
     missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
-    with contextlib.ExitStack() as stack:
-        with _config_errors(fault):
-            new = [stack.enter_context(_create_folder(folder)) for folder in reversed(missing)]
-        yield bool(new) and new[-1]
-
-
-@contextlib.contextmanager
-def _create_folder(folder: Path) -> Iterator[bool]:
-    """Create a folder, and remove it at the end if it is empty; yield False if another process was
-    faster.
-    """
+    is_new = False
+    with _config_errors(fault):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            is_new = True
     try:
-        folder.mkdir()
-    except FileExistsError:
-        yield False
-        return
-    identity = _identify(folder)
-    try:
-        yield True
+        yield is_new
     finally:
         with contextlib.suppress(OSError):
-            if _identify(folder) == identity:  # a moved run may have a successor of its name
+            for folder in missing if is_new else ():
                 folder.rmdir()
 
 

@@ -84,8 +84,7 @@ def check_position(
     """Return the position at which a resumed run writes, and the bytes after it; nothing is
     changed.
 
-    Raises: CheckpointError if the event file is of another run, or of the run that this one is a
-    copy of, or incomplete before the position.
+    Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
     telemetry = spec.telemetry
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
@@ -95,11 +94,6 @@ def check_position(
     if at.dir != telemetry.dir:
         _check_new_files(path.parent)
         at = at._replace(bytes=0)
-    elif run_directory.is_outside(folder.path, telemetry.dir) and not folder.is_original():
-        fault = f"event file {path} belongs to the run directory of which this one is a copy"
-        raise CheckpointError(
-            f"{fault}: expected another --telemetry-dir, in which a new event file begins"
-        )
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 

@@ -33,8 +33,7 @@ def test_a_new_run_directory_holds_config_and_manifest(tmp_path):
     run = made(tmp_path / "a" / "b", status="running")
     assert names(run.path) == ["config.json", "manifest.json"]
     assert (run.path / "config.json").read_text() == CONFIG
-    assert run.read_manifest() == {"status": "running", "inode": run.path.stat().st_ino}
-    assert run.is_original()
+    assert run.read_manifest() == {"status": "running"}
 
 
 def test_an_empty_directory_is_used(tmp_path):
@@ -123,9 +122,8 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
 def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
     run = made(tmp_path / "run", run_id="x", status="running")
     run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
-    kept = {"run_id": "x", "inode": run.path.stat().st_ino}
     assert run.read_manifest() == {
-        **kept,
+        "run_id": "x",
         "status": "completed",
         "last_checkpoint": "round-000001-epoch-0000",
     }
@@ -179,13 +177,6 @@ def test_a_reserved_path_is_gone_with_a_start_that_fails(tmp_path, monkeypatch):
     with pytest.raises(KeyError), run_directory.reserve_path(default_paths()):
         raise KeyError
     assert names(tmp_path) == []
-
-
-def test_a_folder_at_the_place_of_a_moved_run_stays(tmp_path):
-    with run_directory.create_directory(tmp_path / "run", config=CONFIG, manifest={}):
-        (tmp_path / "run").rename(tmp_path / "moved")
-        (tmp_path / "run").mkdir()
-    assert names(tmp_path) == ["moved", "run"]
 
 
 def test_a_place_without_room_for_folders_is_refused(tmp_path, monkeypatch):

@@ -27,14 +27,9 @@ REGIMES = (
     "state/schema.py",
     "vocab/purpose.py",
 )
-EVENTS_OF_REGIMES = (
-    "train/reporter.py",
-    "log/record_files.py",
-)
+EVENTS_OF_REGIMES = ("train/reporter.py",)
 RANKS = (
     "config/execution_spec.py",  # the settings
-    "log/jsonl.py",  # a field of every line of the event file
-    "log/record_files.py",  # names of the records of earlier versions
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),
@@ -53,6 +48,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
         (),
     ),
     "scoreboard": (r"(?i)scoreboard|BlueprintScores", ("log/tables.py",)),
+    "former_logs": (r"(?i)rank.-of|TelemetryEscalated|former_logs", ()),
     "alarms": (r"(?i)\balarms?\b", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),

@@ -30,6 +30,8 @@ that builds it from the spec of a run:
                  of this distribution
     MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
                  of this distribution
+    LOG_FORMATS                     morphogen.log_formats  `log.jsonl.LogFormat`, of extras of this
+                 distribution
 
 The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
@@ -149,4 +151,11 @@ MONITORS: Registry[Callable[..., Any]] = Registry(
     group="morphogen.monitors",
     expected="a class of monitors of rounds",
     is_part=callable,
+)
+LOG_FORMATS: Registry[Any] = Registry(
+    "log format",
+    setting="log formats",
+    group="morphogen.log_formats",
+    expected="a LogFormat",
+    is_part=lambda part: hasattr(part, "decode"),
 )

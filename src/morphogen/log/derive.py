@@ -19,9 +19,6 @@ from morphogen.log.codec import Array
 from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch as kinds
 from morphogen.log.round_record import (
-    DEBUG,
-    MINIMAL,
-    NORMAL,
     STAGE_POINTS,
     VALID,
     Columns,
@@ -121,7 +118,6 @@ class EventRule:
     Attributes:
         order: group in its epoch, and step in the group.  Events of a group are sorted by env, then
             by step, then by slot.
-        detail: that the epoch of a record of before needs.
         severity: of the events; "": of their kind.
         where: columns -> bool [T], [T, E] or [T, E, S], places of events; None: every epoch.
         fields: values of fields that `Places.field` does not find.
@@ -131,7 +127,6 @@ class EventRule:
     order: tuple[int, int]
     where: Callable[[Columns], Array] | None = None
     fields: Callable[[Places], Row] = lambda places: {}
-    detail: int = DEBUG
     severity: str = ""
 
     def rows(self, places: Places) -> Iterator[Row]:
@@ -182,11 +177,7 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
 
 def find_places(rule: EventRule, record: RoundRecord, columns: Columns) -> Places:
     """Return the places of the events of a rule.  columns: `round_columns`."""
-    detail = np.full(record.epochs, DEBUG) if record.detail is None else record.detail
-    mask = detail >= rule.detail
-    if rule.where is not None and mask.any():  # a record of before lacks columns
-        found = rule.where(columns)
-        mask = expand_flag(mask, found) & found
+    mask = np.ones(record.epochs) if rule.where is None else rule.where(columns)
     return Places(columns, record.facts, np.nonzero(mask))
 
 
@@ -253,10 +244,10 @@ def _stage_rules(
     germinated = is_move_to(Stage.GERMINATED)
     fossilized = is_move_to(Stage.FOSSILIZED)
     return (
-        EventRule(kinds.StageChanged, order, is_move, change, MINIMAL),
-        EventRule(kinds.SeedGerminated, order, germinated, _seed_state, MINIMAL),
-        EventRule(kinds.SeedFossilized, order, fossilized, _fossil_state, MINIMAL),
-        EventRule(kinds.SeedPruned, order, is_move_to(Stage.PRUNED), last_state, MINIMAL),
+        EventRule(kinds.StageChanged, order, is_move, change),
+        EventRule(kinds.SeedGerminated, order, germinated, _seed_state),
+        EventRule(kinds.SeedFossilized, order, fossilized, _fossil_state),
+        EventRule(kinds.SeedPruned, order, is_move_to(Stage.PRUNED), last_state),
     )
 
 
@@ -352,12 +343,10 @@ def _goes_on(columns: Columns) -> Array:
 
 
 RULES = (
-    EventRule(kinds.EpochCompleted, (ALL_ENVS, 0), fields=_epoch_fields, detail=NORMAL),
-    EventRule(kinds.AblationsMeasured, (ALL_ENVS, 1), _ends, detail=NORMAL),
+    EventRule(kinds.EpochCompleted, (ALL_ENVS, 0), fields=_epoch_fields),
+    EventRule(kinds.AblationsMeasured, (ALL_ENVS, 1), _ends),
     EventRule(kinds.AblationsMeasured, (DETAILS, 5), _goes_on),
     *LIFE_RULES,
-    EventRule(kinds.RolledBack, (ONE_ENV, 4), itemgetter("rolled_back"), _rollback_fields, MINIMAL),
-    EventRule(
-        kinds.EpisodeCompleted, (ONE_ENV, 8), itemgetter("is_last"), _episode_fields, MINIMAL
-    ),
+    EventRule(kinds.RolledBack, (ONE_ENV, 4), itemgetter("rolled_back"), _rollback_fields),
+    EventRule(kinds.EpisodeCompleted, (ONE_ENV, 8), itemgetter("is_last"), _episode_fields),
 )

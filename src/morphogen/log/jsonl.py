@@ -1,28 +1,36 @@
 """Events as JSON lines, and back.  In a line rounds count from 1, in objects from 0.
 
-Format 4: an event about the run is one line; all events about a round are one line with `round` and
-`events`.
-Format 3, which is still read: every event is a line of its own, with `rank`.
+An event about the run is one line; all events about a round are one line with `round` and `events`.
+Extras read lines of earlier formats.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from morphogen.config.parts import EVENTS, MONITORS
+from morphogen.config.parts import EVENTS, LOG_FORMATS, MONITORS
 from morphogen.log.events import Envelope, Event, Json, describe_fault, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
 from morphogen.vocab.text import format_value
 
 FORMAT = 4
-FORMER = 3
 HEAD = ("v", "seq", "time")
-RETIRED = ("TelemetryEscalated",)  # events of format 3 that are not read
 # Field of an event that is the number of a round, besides the coordinate of the envelope.
 ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round"}
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+class LogFormat(NamedTuple):
+    """Reader of the logs of an earlier format."""
+
+    decode: Callable[[Json], tuple[Envelope, ...]]  # of a line
+    list_records: Callable[[Path], dict[int, Any]]  # in a folder, by round from 0, ascending
+    # the events of a listed record, of kinds, or of all for None
+    derive: Callable[[Any, Collection[str] | None], Iterator[Envelope]]
 
 
 @cache
@@ -71,24 +79,31 @@ def decode(text: str) -> tuple[Envelope, ...]:
     line = json.loads(text)
     if not isinstance(line, dict):
         raise ValueError(f"line: expected an object, got {format_value(line)}")
-    version = line.get("v")
-    if version not in (FORMAT, FORMER):
-        raise ValueError(
-            f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}: another "
-            "version of morphogen wrote it"
-        )
-    for name in HEAD if version == FORMAT else (*HEAD, "rank"):
+    if line.get("v") != FORMAT:
+        return former_format(line).decode(line)
+    for name in HEAD:
         del line[name]
-    if line.get("event") in RETIRED:
-        return ()
-    if version == FORMER or "events" not in line:
-        return (_unpack(line),)
+    if "events" not in line:
+        return (unpack_event(line),)
     parts = line.pop("events")
     _check_keys("line", line, {"round"})
-    return tuple(_unpack({**part, **line}) for part in parts)
+    return tuple(unpack_event({**part, **line}) for part in parts)
 
 
-def _unpack(line: Json) -> Envelope:
+def former_format(line: Json) -> LogFormat:
+    """Return the earlier format of a line.  Raises: ValueError if no extra reads it."""
+    version = line.get("v")
+    if str(version) not in LOG_FORMATS.builtin():
+        known = " or ".join([*LOG_FORMATS.builtin(), str(FORMAT)])
+        raise ValueError(
+            f"format: expected {known}, got {format_value(version)}: another version of morphogen "
+            "wrote it"
+        )
+    return LOG_FORMATS[str(version)]
+
+
+def unpack_event(line: Json) -> Envelope:
+    """The event of a line, or of a part of one."""
     name = line.pop("event")
     kind = event_kinds().get(name)
     if kind is None:

@@ -2,9 +2,7 @@
 tensors.
 
 Members are the columns, [T, E, ...]; `episodes`, a row per env; `meta`, JSON on the run.  The
-format has a checksum. Format 1, which is still read, has files of parts of the envs
-(`round-000001.rank0-of-2.npz.xz`), rounds that are not over, and columns that are 0 where the level
-of an epoch (`detailed`) does not keep them.
+format has a checksum.
 """
 
 import io
@@ -12,44 +10,28 @@ import json
 import lzma
 import re
 import zipfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import TypeVar
 
 import numpy as np
 
 from morphogen.config import files
 from morphogen.errors import CheckpointError, DataError
-from morphogen.log.codec import Array, Tree, unpack
-from morphogen.log.round_record import (
-    DEBUG,
-    MINIMAL,
-    NORMAL,
-    Record,
-    RoundRecord,
-    RunFacts,
-    join_records,
-)
+from morphogen.log.codec import Array, unpack
+from morphogen.log.round_record import Record, RoundRecord, RunFacts
 from morphogen.log.run_directory import RECORDS
-from morphogen.vocab.text import format_value
 
 FORMAT = 2
-FORMER = 1
-NAME = re.compile(r"round-([0-9]{6,12})(?:\.rank([0-9]{1,6})-of-([0-9]{1,6}))?\.npz\.xz")
+NAME = re.compile(r"round-([0-9]{6,12})\.npz\.xz")
 EPISODES = "episodes"
 META = "meta"
-DETAILED = "detailed"
-RENAMED = {"phase": "regime", "image_view": "view_code"}  # columns of format 1
-LEVELS = {"minimal": MINIMAL, "normal": NORMAL, "debug": DEBUG}  # of format 1
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
 PRESET = 1  # of xz
-# of a file and of its members; of `meta`; of xz
-MAX_FILE_BYTES = 2**32
-MAX_META_BYTES = 2**20
-MAX_MEMORY = 2**26
+MAX_FILE_BYTES = 2**32  # of a file, and of its members
+MAX_MEMORY = 2**26  # of xz
 # Errors that bytes of a damaged file raise in the readers; zipfile: NotImplementedError for an
-# unknown compression.
+# unknown compression; numpy: the last two for a file that is no archive.
 DAMAGES = (
     ValueError,
     KeyError,
@@ -58,6 +40,8 @@ DAMAGES = (
     lzma.LZMAError,
     EOFError,
     NotImplementedError,
+    TypeError,
+    AttributeError,
 )
 
 
@@ -70,43 +54,26 @@ class RecordMeta:
     facts: RunFacts
 
 
-def record_path(folder: Path, round: int, part: int = 0, parts: int = 1) -> Path:
-    """File of the record of a round (from 0), or of a part of its envs, next to the event file in
-    `folder`.
-    """
-    suffix = "" if parts == 1 else f".rank{part}-of-{parts}"
-    return folder / RECORDS / f"round-{round + 1:06}{suffix}.npz.xz"
+M = TypeVar("M", bound=RecordMeta)
 
 
-def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
+def record_path(folder: Path, round: int) -> Path:
+    """File of the record of a round (from 0), next to the event file in `folder`."""
+    return folder / RECORDS / f"round-{round + 1:06}.npz.xz"
+
+
+def list_records(folder: Path) -> dict[int, Path]:
     """Files of the records next to the event file in `folder`: round (from 0), ascending -> its
-    files, in order.
-
-    A round without one of its parts was not written.
+    file.
     """
-    names = {path.name for path in (folder / RECORDS).glob("round-*.npz.xz")}
-    matches = sorted(
-        {
-            (int(name[1]), int(name[3] or 1))
-            for name in map(NAME.fullmatch, names)
-            if name is not None
-        }
-    )
-    records: dict[int, tuple[Path, ...]] = {}
-    for number, parts in matches:
-        paths = tuple(
-            record_path(folder, number - 1, part, parts) for part in range(min(parts, len(names)))
-        )
-        if number > 0 and len(paths) == parts and names.issuperset(path.name for path in paths):
-            records.setdefault(number - 1, paths)
-    return records
+    names = {path: NAME.fullmatch(path.name) for path in (folder / RECORDS).glob("round-*.npz.xz")}
+    return dict(sorted((int(name[1]) - 1, path) for path, name in names.items() if name))
 
 
 def remove_records(folder: Path, rounds: int) -> None:
     """Delete the records of rounds from `rounds` (from 0) on, and files that were not completed."""
-    for path in (folder / RECORDS).glob("round-*.npz.xz"):
-        name = NAME.fullmatch(path.name)
-        if name is not None and int(name[1]) > rounds:
+    for round, path in list_records(folder).items():
+        if round >= rounds:
             path.unlink()
     for path in (folder / RECORDS).glob(f"{files.TEMPORARY}*"):
         path.unlink()
@@ -142,107 +109,47 @@ def write_record(folder: Path, record: RoundRecord) -> None:
     files.write_atomic(path, encode_record(record))
 
 
-def read_round(paths: Sequence[Path]) -> RoundRecord:
-    """Read the record of a round from all of its files.  Raises: DataError like `read_record`."""
-    records = [read_record(path) for path in paths]
-    try:
-        return join_records(records)
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{paths[-1]} does not fit {paths[0]}: {error}") from None
-
-
 def read_record(path: Path) -> RoundRecord:
     """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign
     or unreadable.
     """
+    meta, columns, ends = read_members(path, RecordMeta, FORMAT)
+    envs = {column.shape[1:2] for column in columns.values()}
+    if envs != {(meta.facts.envs,)}:
+        raise DataError(f"{path} is damaged: expected columns of {meta.facts.envs} envs")
+    if path.name != record_path(Path(), meta.round - 1).name:
+        raise DataError(f"{path} is the record of round {meta.round}")
+    return RoundRecord(meta.facts, meta.round - 1, columns, ends)
+
+
+def read_members(
+    path: Path, kind: type[M], version: int
+) -> tuple[M, dict[str, Array], dict[str, Array]]:
+    """Read the meta data, the columns and the ends of episodes in a file; no ends where it has
+    none.  Raises: DataError.
+    """
     try:
-        members = _read_members(files.read_bytes(path, MAX_FILE_BYTES))
-        record = _checked_record(files.parse_json(str(members.pop(META))), members)
+        members = _unpack_members(files.read_bytes(path, MAX_FILE_BYTES))
+        meta = unpack(kind, files.parse_json(str(members.pop(META))), META)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
     except DAMAGES as error:
         raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
-    size = record.envs
-    first = record.facts.first
-    if (
-        path.name
-        != record_path(Path(), record.round, first // size, record.facts.envs // size).name
-    ):
+    if meta.format != version:
         raise DataError(
-            f"{path} is the record of round {record.round + 1}, envs {first} to {first + size - 1}"
+            f"{path} has format {meta.format}, expected {version}: another version of morphogen "
+            "wrote it"
         )
-    return record
+    rows = members.pop(EPISODES, np.zeros(0))
+    return meta, members, {name: rows[name] for name in rows.dtype.names or ()}
 
 
-def _read_members(data: bytes) -> dict[str, Array]:
-    members = dict[str, Array]()
+def _unpack_members(data: bytes) -> dict[str, Array]:
     source = lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_MEMORY)
     content = source.decompress(data, MAX_FILE_BYTES)
     if not source.eof or source.unused_data:
         raise ValueError("expected the end of the file")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-        if (
-            sizes.get(f"{META}.npy", MAX_META_BYTES) >= MAX_META_BYTES
-            or sum(sizes.values()) > MAX_FILE_BYTES
-        ):
-            raise ValueError("expected a record, got members of other sizes")
-        for name in sizes:
-            with archive.open(name) as member:
-                members[name.removesuffix(".npy")] = _read_array(member, name)
-    return members
-
-
-def _read_array(member: IO[bytes], name: str) -> Array:
-    array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=1_000)
-    if member.read(1):
-        raise ValueError(f"{name}: expected the end of the array")
-    return array
-
-
-def _checked_record(content: Tree, members: dict[str, Array]) -> RoundRecord:
-    """The record of members that have the shapes and kinds of one."""
-    version = content.get("format") if isinstance(content, dict) else None
-    if version not in (FORMAT, FORMER):
-        fault = f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}"
-        raise ValueError(f"{fault}: another version of morphogen wrote it")
-    level = content.pop("level", None)
-    detailed = members.pop(DETAILED, None)
-    meta: RecordMeta = unpack(RecordMeta, content, META)
-    if meta.round < 1:
-        raise ValueError(f"round: expected an integer >= 1, got {meta.round}")
-    episodes = members.pop(EPISODES, None)
-    detail = None
-    if version == FORMER:
-        if level not in LEVELS or detailed is None or detailed.dtype != bool or detailed.ndim != 1:
-            raise ValueError(f"expected a level and flags, got {format_value(level)}")
-        detail = np.where(detailed, DEBUG, LEVELS[level])
-        members = {RENAMED.get(name, name): array for name, array in members.items()}
-    epochs = (
-        next((len(array) for array in members.values() if array.ndim > 1), 0)
-        if detail is None
-        else len(detail)
-    )
-    shape = (epochs, _count_envs(meta.facts, members))
-    for name, array in members.items():
-        if array.dtype.kind not in "biuf" or array.shape[:2] != shape:
-            raise ValueError(
-                f"{name}: expected numbers {list(shape)}, got {array.dtype.name} "
-                f"{list(array.shape)}"
-            )
-    ends: dict[str, Array] = {}
-    if episodes is not None:
-        if episodes.shape != shape[1:] or episodes.dtype.names is None:
-            raise ValueError(f"{EPISODES}: expected rows [{shape[1]}], got {list(episodes.shape)}")
-        ends = {name: episodes[name] for name in episodes.dtype.names}
-    return RoundRecord(meta.facts, meta.round - 1, members, ends, detail)
-
-
-def _count_envs(facts: RunFacts, members: dict[str, Array]) -> int:
-    """Number of envs in a record: all of the run, or a part of them."""
-    size = next((array.shape[1] for array in members.values() if array.ndim > 1), 0)
-    if not size or facts.envs % size or facts.first % size or facts.first >= facts.envs:
-        raise ValueError(
-            f"expected a part of {facts.envs} envs, got {size} from env {facts.first} on"
-        )
-    return size
+    with np.load(io.BytesIO(content), allow_pickle=False, max_header_size=1_000) as archive:
+        if sum(entry.file_size for entry in archive.zip.infolist()) > MAX_FILE_BYTES:
+            raise ValueError(f"expected members of at most {MAX_FILE_BYTES} bytes")
+        return dict(archive)

@@ -4,8 +4,8 @@
 from them alone.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -23,9 +23,6 @@ Columns = Mapping[str, Array]  # the same, [T, E, ...], of the epochs of a round
 HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
 # the four points of an epoch
 STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")
-MINIMAL = 1
-NORMAL = 2
-DEBUG = 3  # detail of an epoch: only records of before have less than DEBUG
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +53,7 @@ class RoundRecord:
     facts: RunFacts
     round: int
     columns: Columns
-    ends: Record  # [E, ...] of the episodes; empty in a record of before whose round was not over
-    detail: Array | None = None  # int [T], of a record of before; None: every column is complete
+    ends: Record  # [E, ...] of the episodes; empty for a round that is not over
 
     @property
     def epochs(self) -> int:
@@ -73,35 +69,6 @@ class RoundRecord:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in (*self.columns.values(), *self.ends.values()))
-
-
-def join_records(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """The record of the envs of all parts, in order, up to the epochs that all of them have.
-
-    Several parts are files of before, each with its `detail`.  Raises: ValueError unless they are
-    parts of one round.
-    """
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    epochs = min(part.epochs for part in parts)
-    number = first.facts.first
-    for part in parts:
-        facts = replace(first.facts, first=number, device=part.facts.device)
-        if (part.facts, part.round) != (facts, first.round):
-            raise ValueError("it is of another round or run than the others")
-        number += part.envs
-    names = [name for name in first.columns if all(name in part.columns for part in parts)]
-    columns = {
-        name: np.concatenate([part.columns[name][:epochs] for part in parts], axis=1)
-        for name in names
-    }
-    over = all(part.ends for part in parts)
-    ends = {
-        name: np.concatenate([part.ends[name] for part in parts]) for name in first.ends if over
-    }
-    details = [part.detail[:epochs] for part in parts if part.detail is not None]
-    return replace(first, columns=columns, ends=ends, detail=np.minimum.reduce(details))
 
 
 # Column -> its flag: not measured where that is False.

@@ -1,7 +1,8 @@
 """A run directory without its checkpoints: config, manifest, tables of its events."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from morphogen.errors import ConfigError, DataError
 from morphogen.log import run_directory, tables
 from morphogen.log.derive import derive_events, derived_kinds
 from morphogen.log.events import Envelope, Json, describe_fault, tidy
-from morphogen.log.jsonl import decode
+from morphogen.log.jsonl import FORMAT, LogFormat, decode, former_format
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunStarted
-from morphogen.log.record_files import list_records, read_round
+from morphogen.log.record_files import list_records, read_record
 from morphogen.log.tables import Row, Tables
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
@@ -205,38 +206,50 @@ def iterate_events(
     """Yield the events of a folder, the derived ones of a round before the events about it."""
     path = folder / run_directory.EVENTS
     start = None
-    records = {
-        round: paths
-        for round, paths in list_records(folder).items()
-        if rounds is None or round in rounds
-    }
+    former = _former_format(path)
+    listed = list_records(folder) if former is None else former.list_records(folder)
+    records = {round: listed[round] for round in listed if rounds is None or round in rounds}
     waiting = [*records]
+
+    def derive(start: RunStarted) -> Iterator[Envelope]:
+        record = records[waiting.pop(0)]
+        if former is None:
+            return record_events(record, start, kinds)
+        return former.derive(record, kinds)
+
     for event in read_events(path):
         start = event.data if isinstance(event.data, RunStarted) else start
         if start is None:
             raise DataError(f"{path} is damaged in line 1: RunStarted is missing")
         ends = isinstance(event.data, RunCompleted)
         while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
-            yield from record_events(records[waiting.pop(0)], start, kinds)
+            yield from derive(start)
         if event.epoch is not None and event.round in records:
-            continue  # of a file of before; the record has it
+            continue  # of an earlier format; the record has it
         if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
             yield event
-    if start is not None:
-        for round in waiting:
-            yield from record_events(records[round], start, kinds)
+    while start is not None and waiting:
+        yield from derive(start)
+
+
+def _former_format(path: Path) -> LogFormat | None:
+    """Return the earlier format of an event file; None for today's."""
+    with suppress(OSError, ValueError, StopIteration):
+        line = parse_json(next(read_lines(path)))
+        if line.get("v") != FORMAT:
+            return former_format(line)
+    return None
 
 
 def record_events(
-    paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None = None
+    path: Path, start: RunStarted, kinds: Collection[str] | None = None
 ) -> Iterator[Envelope]:
-    """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or
+    """Yield the events of the record of a round, from its file.  Raises DataError for a damaged or
     foreign file.
     """
     if kinds is not None and derived_kinds().isdisjoint(kinds):
         return
-    record = read_round(paths)
-    path = paths[0]
+    record = read_record(path)
     own = record.facts
     run = (start.task, start.slots, start.blueprints, start.epochs, start.envs)
     if (own.task, own.slots, own.blueprints, own.epochs, own.envs) != run:

@@ -54,7 +54,7 @@ def alone(tmp_path_factory):
 def test_files_of_two_ranks_read_as_one_run_are_those_of_one_process(alone, tmp_path):
     first, second = train(tmp_path / "run")
     assert not [*differences(alone, tmp_path / "run")]
-    assert [*map(len, list_records(tmp_path / "run").values())] == [1, 1]
+    assert [*list_records(tmp_path / "run")] == [0, 1]
     assert repr(first) == repr(second)
     start = next(mg.events(tmp_path / "run")).data
     assert (start.world, start.devices) == (2, ("cpu", "cpu"))
@@ -74,7 +74,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(
     assert [*list_records(out)] == [0]
     assert [result.stopped for result in go_on(out, after)] == [False] * after
     assert not [*differences(alone, out)]
-    assert [*map(len, list_records(out).values())] == [1, 1]
+    assert [*list_records(out)] == [0, 1]
     assert [result.history[-1].round for result in go_on(out, 2)] == [1, 1]  # it is over
 
 

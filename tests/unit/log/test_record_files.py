@@ -1,9 +1,7 @@
 """Records of rounds: a file gives the events of its record, or is refused by name."""
 
 import lzma
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from morphogen.log.record_files import (
     encode_record,
     list_records,
     read_record,
-    read_round,
     record_path,
     remove_records,
     write_record,
@@ -87,52 +84,8 @@ def test_a_file_that_is_no_record_is_refused(tmp_path):
             read_record(record_path(tmp_path, 0))
 
 
-LOGS = Path(__file__).parents[2] / "golden/data/logs"
-
-
-@pytest.fixture
-def parts(tmp_path):
-    """A folder with the record of a round in two parts, as runs of several processes wrote it, and
-    the files.
-    """
-    shutil.copytree(LOGS / "two-ranks/records", tmp_path / "records")
-    return tmp_path, list_records(tmp_path)[0]
-
-
-def test_parts_are_read_as_one_record(parts):
-    _, paths = parts
-    one, other = map(read_record, paths)
-    joined = read_round(paths)
-    assert (joined.envs, joined.epochs) == (4, 4)
-    for name, column in joined.columns.items():
-        assert np.array_equal(
-            column, np.concatenate([one.columns[name], other.columns[name]], axis=1)
-        )
-    assert np.array_equal(
-        joined.ends["reward"], np.concatenate([one.ends["reward"], other.ends["reward"]])
-    )
-
-
-def test_a_round_without_one_of_its_parts_was_not_written(parts):
-    folder, paths = parts
-    paths[1].unlink()
-    assert list_records(folder) == {}
-    write_record(folder, record_of())
-    assert list_records(folder) == {0: (record_path(folder, 0),)}
-
-
-def test_records_of_later_rounds_are_removed_in_one_file_or_several(parts):
-    folder, paths = parts
-    for round in range(1, 4):
-        write_record(folder, replace(record_of(), round=round))
-    remove_records(folder, 2)
-    assert list_records(folder) == {0: paths, 1: (record_path(folder, 1),)}
-
-
-def test_a_part_under_the_name_of_another_is_refused(parts):
-    _, paths = parts
-    paths[1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(
-        DataError, match=r"rank1-of-2\.npz\.xz is the record of round 1, envs 0 to 1$"
-    ):
-        read_round(paths)
+def test_records_of_later_rounds_are_removed(tmp_path):
+    for round in range(4):
+        write_record(tmp_path, replace(record_of(), round=round))
+    remove_records(tmp_path, 2)
+    assert list_records(tmp_path) == {round: record_path(tmp_path, round) for round in (0, 1)}

@@ -7,7 +7,7 @@ import numpy as np
 from morphogen.log.codec import Array
 from morphogen.log.derive import SIGNS, EventRule, Places, Row
 from morphogen.log.kinds.round import AnomalyDetected
-from morphogen.log.round_record import MINIMAL, Columns, stage_entries
+from morphogen.log.round_record import Columns, stage_entries
 from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
@@ -50,7 +50,6 @@ RULES = tuple(
         (SIGNS, 0),
         partial(_is_sign, kind),
         partial(_sign_fields, name),
-        MINIMAL,
         severity="info",
     )
     for kind, name in enumerate(DETECTORS)

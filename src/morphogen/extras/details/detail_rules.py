@@ -20,7 +20,7 @@ from morphogen.log.derive import (
     seeds_of_envs,
 )
 from morphogen.log.events import Json, tidy
-from morphogen.log.round_record import MINIMAL, NORMAL, Columns, in_stages
+from morphogen.log.round_record import Columns, in_stages
 from morphogen.log.round_summary import legal_choices, used_heads
 from morphogen.vocab.action import VALUE_NAMES, Head, Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Check, Fault, Gate, Panic, Stage
@@ -156,10 +156,10 @@ def _snapshot_fields(places: Places) -> Row:
 
 
 RULES = (
-    EventRule(kinds.GateEvaluated, (ONE_ENV, 0), _has_gate, _gate_fields, NORMAL),
-    EventRule(kinds.AnomalySeen, (ONE_ENV, 5), _is_wrong, _anomaly_fields, NORMAL),
-    EventRule(kinds.HostStabilized, (ONE_ENV, 7), _is_settled, detail=NORMAL),
-    EventRule(kinds.TopologyRecorded, (ONE_ENV, 9), _is_grown, _topology_fields, MINIMAL),
+    EventRule(kinds.GateEvaluated, (ONE_ENV, 0), _has_gate, _gate_fields),
+    EventRule(kinds.AnomalySeen, (ONE_ENV, 5), _is_wrong, _anomaly_fields),
+    EventRule(kinds.HostStabilized, (ONE_ENV, 7), _is_settled),
+    EventRule(kinds.TopologyRecorded, (ONE_ENV, 9), _is_grown, _topology_fields),
     EventRule(kinds.ActionsTaken, (DETAILS, 0), fields=_action_fields),
     EventRule(kinds.HostGradients, (DETAILS, 1), _has_layers, _gradient_fields),
     EventRule(kinds.SlotsMeasured, (DETAILS, 2), fields=_slot_fields),

@@ -6,7 +6,7 @@ from morphogen.data.image_view import View
 from morphogen.log.codec import Array
 from morphogen.log.derive import ONE_ENV, EventRule, Places, Row, by_code
 from morphogen.log.events import Count, EnvEvent, Real
-from morphogen.log.round_record import NORMAL, Columns
+from morphogen.log.round_record import Columns
 
 
 class RegimeBegan(EnvEvent):
@@ -30,4 +30,4 @@ def _fields(places: Places) -> Row:
     }
 
 
-RULES = (EventRule(RegimeBegan, (ONE_ENV, 6), _is_new_regime, _fields, NORMAL),)
+RULES = (EventRule(RegimeBegan, (ONE_ENV, 6), _is_new_regime, _fields),)

@@ -180,7 +180,7 @@ def test_a_reserved_path_is_gone_with_a_start_that_fails(tmp_path, monkeypatch):
 
 
 def test_a_place_without_room_for_folders_is_refused(tmp_path, monkeypatch):
-    def full(path, *_):
+    def full(path, *_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(tmp_path), "mkdir", full)

@@ -81,6 +81,10 @@ class LogFile:
                 lines.append(encode(event, seq=self.seq + len(lines), time=now))
         return lines
 
+    def position(self, waiting: Iterable[Envelope], rounds: int, folder: str | None) -> LogPosition:
+        """Return the position of the end of the file.  waiting: events that it has not taken."""
+        return LogPosition(self.size, self.seq, tuple(self.encode(waiting)), rounds, folder)
+
     def write(self, events: Iterable[Envelope]) -> None:
         """Append events in one write, all of them or, where that raises, none."""
         self.write_lines(self.encode(events))

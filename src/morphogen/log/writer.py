@@ -68,14 +68,16 @@ class CallbackSink(Sink):
         self._function(list(events))
 
 
-class MemorySink(CallbackSink):
+class MemorySink(Sink):
     """A sink that keeps events and records."""
 
     def __init__(self) -> None:
         self.events: list[Envelope] = []
         self.records: list[RoundRecord] = []
-        super().__init__(self.events.extend)
-        self.name = type(self).__name__
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Keep events."""
+        self.events += events
 
     def write_record(self, record: RoundRecord) -> None:
         """Keep the record of a round."""
@@ -108,10 +110,10 @@ class Outlet:
         self.retries: bool = getattr(sink, "retries", False)
         self.error: str | None = None  # reason why it did not take the last batch
         self.is_reported = False
-        self._is_due = self._is_closing = self._is_closed = False
-        self._queue: deque[Batch] = deque()
-        self._changed = threading.Condition()
+        self.waiting: deque[Batch] = deque()  # with the one that is handed over
         self.lock = threading.Lock()  # of the thread that hands over a batch
+        self._due = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
 
@@ -120,37 +122,26 @@ class Outlet:
         """Return whether the sink gets no more."""
         return self.error is not None and not self.retries
 
-    @property
-    def waiting(self) -> list[Batch]:
-        """Batches that wait, with the one that is handed over."""
-        return list(self._queue)
-
     def put(self, batch: Batch) -> None:
         """Let a batch wait for the sink."""
         if not self.is_out:
-            self._queue.append(batch)
-            self._wake()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._is_due = True
-            self._changed.notify_all()
+            self.waiting.append(batch)
+            self._due.set()
 
     def _run(self) -> None:
         """Hand over batches until the writer closes, then close any sink but the log."""
-        while not self._is_closing:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_due)
-                self._changed.wait_for(lambda: self._is_closing, BATCH_DELAY_S)
-                self._is_due = False
+        while not self._closing.is_set():
+            self._due.wait()
+            self._closing.wait(BATCH_DELAY_S)
+            self._due.clear()
             self.deliver()
         if not self.retries:
             self.deliver(sync=True, close=True)
 
     def finish(self, timeout_s: float) -> None:
         """End the thread; leave a sink out that does not take its queue in time."""
-        self._is_closing = True
-        self._wake()
+        self._closing.set()
+        self._due.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self.fail(f"did not take what was left in {timeout_s:g} s")
@@ -162,35 +153,29 @@ class Outlet:
         if self.is_out and self.lock.locked():
             return  # a thread may wait for this sink for ever
         with self.lock:
-            try:
-                self._hand_over()
-                if sync and not self._is_closed and not self.is_out:
-                    self.sink.flush()
-            except Exception as cause:
-                self.fail(f"{type(cause).__name__}: {cause}")
-            if close and not self._is_closed:
-                self._close()
+            self._attempt(self._hand_over)
+            if sync and not self.is_out:
+                self._attempt(self.sink.flush)
+            if close:
+                self._attempt(self.sink.close)
 
     def _hand_over(self) -> None:
-        while self._queue and not self.is_out:
-            batch = self._queue[0]
+        while self.waiting and not self.is_out:
+            batch = self.waiting[0]
             if batch.record is not None and hasattr(self.sink, "write_record"):
                 # before the line that says that the round is over
                 cast(Any, self.sink).write_record(batch.record)
             if batch.events:
                 self.sink.write(batch.events)
-            if self.is_out:  # the writer gave it up meanwhile
-                return
-            self._queue.popleft()
-            self.error = None
+            if not self.is_out:  # the writer may have given it up meanwhile
+                self.waiting.popleft()
+                self.error = None
 
-    def _close(self) -> None:
-        self._is_closed = True
+    def _attempt(self, action: Callable[[], None]) -> None:
         try:
-            self.sink.close()
+            action()
         except Exception as cause:
-            if self.error is None:
-                self.fail(f"{type(cause).__name__}: {cause}")
+            self.fail(f"{type(cause).__name__}: {cause}")
 
     def fail(self, error: str) -> None:
         """Note an error; a sink that is not tried again loses its queue."""
@@ -198,7 +183,7 @@ class Outlet:
             return
         self.error = error
         if not self.retries:
-            self._queue = deque()
+            self.waiting = deque()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +237,7 @@ class LogWriter:
             if isinstance(outlet.sink, LogFile):
                 with outlet.lock:
                     events = [event for batch in outlet.waiting for event in batch.events]
-                    lines = tuple(outlet.sink.encode(events))
-                    return LogPosition(
-                        outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir
-                    )
+                    return outlet.sink.position(events, rounds, self._spec.dir)
         return None
 
     def close(self, *last: Event) -> Losses:
@@ -284,7 +266,7 @@ class LogWriter:
         until = time.monotonic() + timeout_s
         while (
             not outlet.is_out
-            and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB
+            and sum(batch.nbytes for batch in [*outlet.waiting][:-1]) > self._spec.queue * MIB
         ):
             if outlet.local:
                 outlet.deliver()

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from support.extras import has_extra
+from support.extras import has_extra, needs_extra
 from support.small_runs import events_by_round, tiny
 
 from morphogen.env.episodes import first_carry, run_epoch
@@ -18,17 +18,12 @@ from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
-ROUND = (
-    "RoundCompleted",
-    "ActionCounts",
-    "MaskHitRates",
-    "RewardSummary",
-    "Throughput",
-    "PhaseProfile",
-)
-ROUND += ("ObservationStats",)
+ROUND = ("RoundCompleted", "Throughput", "PhaseProfile")
+if has_extra("statistics"):
+    ROUND += ("ActionCounts", "MaskHitRates", "RewardSummary", "ObservationStats")
 if has_extra("scoreboard"):
     ROUND += ("BlueprintScores",)
+HIDDEN = ("HiddenHealth",) if has_extra("statistics") else ()
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 EPOCH = ("EpochCompleted", "AblationsMeasured")
 if has_extra("details"):
@@ -53,7 +48,7 @@ def run(tmp_path, **fields):
 
 @pytest.mark.parametrize(
     ("policy", "learned", "rounds", "envs", "epochs"),
-    [("ppo", ("PpoUpdated", "HiddenHealth"), 2, 4, 3), ("random", (), 1, 1, 5)],
+    [("ppo", ("PpoUpdated", *HIDDEN), 2, 4, 3), ("random", (), 1, 1, 5)],
 )
 def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs, epochs, tmp_path):
     shape = {"rounds": rounds, "envs": envs, "episode_length": epochs, "final_episodes": envs}
@@ -85,6 +80,10 @@ def test_what_is_told_in_two_ways_agrees(reported):
     ):
         assert kinds[kind] == moves[stage] == sum(getattr(one, total) for one in ends)
     assert moves["GERMINATED"] > 10
+
+
+@needs_extra("statistics")
+def test_statistics_of_a_round_agree_with_its_episodes(reported):
     for round, one in enumerate(events_by_round(reported)):
         mine = [
             event.data

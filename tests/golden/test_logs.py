@@ -25,7 +25,9 @@ NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "CheckpointSaved"}
 CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
 pytestmark = pytest.mark.skipif(
-    not all(map(has_extra, ("alarms", "details", "former_logs", "regimes", "scoreboard"))),
+    not all(
+        map(has_extra, ("alarms", "details", "former_logs", "regimes", "scoreboard", "statistics"))
+    ),
     reason="the logs hold events of extras",
 )
 SMALL = {

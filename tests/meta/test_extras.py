@@ -49,6 +49,10 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     ),
     "scoreboard": (r"(?i)scoreboard|BlueprintScores", ("log/tables.py",)),
     "former_logs": (r"(?i)rank.-of|TelemetryEscalated|former_logs", ()),
+    "statistics": (
+        r"MaskHitRates|ObservationStats|HiddenHealth|RewardSummary",
+        ("log/tables.py",),
+    ),
     "alarms": (r"(?i)\balarms?\b", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),

@@ -14,16 +14,14 @@ from morphogen.config.spec import find_host, resolve
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.derive import derive_events
 from morphogen.log.events import Envelope
-from morphogen.log.jsonl import encode
+from morphogen.log.jsonl import encode, event_kinds
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.log.kinds.round import (
     AnomalyDetected,
-    HiddenHealth,
-    ObservationStats,
 )
 from morphogen.log.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
 from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
-from morphogen.log.round_summary import RoundCosts, round_events, summarise, throughput_events
+from morphogen.log.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, code_labels
 
@@ -40,14 +38,15 @@ def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     dice = random.Random(seed)
     found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
     known = facts(envs, epochs)
-    plan = RunPlan(known, TelemetrySpec(), rounds, found[0].data.macs)
-    scores = build_monitors(plan).get("scoreboard")
+    monitors = build_monitors(RunPlan(known, TelemetrySpec(), rounds, found[0].data.macs))
+    monitors.pop("alarms", None)
     for round in range(rounds):
         record = round_record(live(seed * 1000 + round, envs, epochs)[1], known, round=round)
         found += _round(dice, record)
-        if scores is not None:
-            summary = next(event.data for event in found if event.name == "RoundCompleted")
-            found += scores.end_round(FinishedRound(record, summary, (), {}))
+        metrics = _metrics(dice)
+        summary = next(event.data for event in found if event.name == "RoundCompleted")
+        for monitor in monitors.values():
+            found += monitor.end_round(FinishedRound(record, summary, (), metrics))
         found += _plays(round + 1)
     if ended:
         found += [Envelope(_evaluated(dice, envs)), Envelope(_completed(rounds))]
@@ -196,7 +195,6 @@ def _round(dice, record) -> Events:
     summary, _ = summarise(record.ends, (), round=round, updated=True, costs=costs)
     found = (
         _updated(dice, round),
-        *round_events(record.columns, _metrics(dice), None, known),
         *throughput_events(costs, samples=known.samples),
         replace(summary, anomalies=tuple(kinds)),
     )
@@ -217,11 +215,12 @@ def _phases(dice):
 
 def _metrics(dice):
     """The numbers of the transfer `update` that are about observations and the memory."""
-    groups = {"observation": ObservationStats, "hidden": HiddenHealth}
+    groups = {"observation": "ObservationStats", "hidden": "HiddenHealth"}
     return {
         f"{group}.{field.name}": 0 if field.name.endswith("nonfinite") else dice.random()
-        for group, kind in groups.items()
-        for field in fields(kind)
+        for group, name in groups.items()
+        if name in event_kinds()
+        for field in fields(event_kinds()[name])
     }
 
 

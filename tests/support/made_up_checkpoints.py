@@ -17,6 +17,6 @@ def made_up(
         carry or {},
         rollout={},
         columns={},
-        telemetry=TelemetryState((), None, {}),
+        telemetry=TelemetryState((), {}),
         log=None,
     )

@@ -4,11 +4,10 @@ of the update.
 Sums run over the epochs in order, as sums kept epoch by epoch would.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from morphogen.log.round_record import (
     in_stages,
     stage_entries,
 )
-from morphogen.vocab.action import HEADS, VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.vocab.action import Head, Op
 from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 from morphogen.vocab.text import name_map
@@ -141,57 +140,6 @@ def _time_share(seconds: float | None, wall: float) -> float | None:
     return None if seconds is None or wall <= 0 else seconds / wall
 
 
-Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` where a metric may be missing
-# mean and standard deviation of every feature that the policy normalises
-Scale = tuple[Array, Array]
-
-
-def round_events(
-    columns: Columns, metrics: Metrics, first: Scale | None, facts: RunFacts
-) -> Iterator[RoundEvent]:
-    """Actions, masks, rewards, observations, memory.  first: the scale after the first round of the
-    run.
-    """
-    yield action_counts(columns, facts)
-    yield mask_hit_rates(columns)
-    yield reward_summary(columns, facts)
-    drift = scale_drift(normaliser_scale(metrics), first)
-    yield kinds.ObservationStats(
-        **_event_fields("observation", metrics, kinds.ObservationStats), drift=drift
-    )
-    if "hidden.h_rms" in metrics:
-        yield kinds.HiddenHealth(**_event_fields("hidden", metrics, kinds.HiddenHealth))
-
-
-def normaliser_scale(metrics: Metrics) -> Scale | None:
-    """Observation statistics of the policy after the round; None for a policy without them."""
-    return (
-        (metrics["normaliser.mean"], metrics["normaliser.std"])
-        if "normaliser.mean" in metrics
-        else None
-    )
-
-
-def scale_drift(now: Scale | None, first: Scale | None) -> float | None:
-    """Drift of the scale since the first round: mean distance of the means, plus of the
-    deviations.
-    """
-    if now is None:
-        return None
-    return float(
-        sum(np.abs(a - b).mean() for a, b in zip(now, now if first is None else first, strict=True))
-    )
-
-
-def _event_fields(group: str, metrics: Metrics, kind: type[RoundEvent]) -> dict[str, Any]:
-    """The metrics of a group under the names of an event; None where one is missing or not
-    valid.
-    """
-    keys = {name: f"{group}.{name}" for name in kind.__annotations__ if name != "drift"}
-    valid = {key for key in keys.values() if key in metrics and metrics.get(f"{key}_valid", True)}
-    return {name: tidy(metrics[key]) if key in valid else None for name, key in keys.items()}
-
-
 def _total(values: Array) -> Array:
     """Sum over the epochs in their order, float64."""
     return np.cumsum(values, axis=0, dtype=np.float64)[-1]
@@ -272,37 +220,6 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
     }
 
 
-def _count_codes(codes: Array, size: int) -> Array:
-    """Count each code below `size`; other codes are ignored."""
-    return np.bincount(codes[(codes >= 0) & (codes < size)], minlength=size)
-
-
-def _count_names(codes: Array, kind: type[IntEnum]) -> dict[str, int]:
-    counts = _count_codes(codes, max(kind) + 1)
-    return {code.name: counts[code] for code in kind}
-
-
-def action_counts(columns: Columns, facts: RunFacts) -> kinds.ActionCounts:
-    """Actions of the round."""
-    action = columns["action"]
-    op = columns["action"][..., Head.OP]
-    used = used_heads(op)
-    own = {Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
-    names = [own[head] if head in own else VALUE_NAMES[head] for head in Head]
-    values = [_count_codes(action[..., head][used[..., head]], len(names[head])) for head in Head]
-    reasons = _count_names(columns["reason"], Reason)
-    return kinds.ActionCounts(
-        sampled=_count_names(op, Op),
-        effective=_count_names(columns["op_effective"], Op),
-        succeeded=_count_names(op[columns["success"]], Op),
-        heads={HEADS[head]: dict(zip(names[head], values[head], strict=True)) for head in Head},
-        outcomes=_count_names(columns["outcome"], Outcome),
-        reasons={name: count for name, count in reasons.items() if name != Reason.NONE.name},
-        forced=columns["forced"].sum(),
-        missed=columns["missed"].sum(),
-    )
-
-
 def used_heads(op: Array) -> Array:
     """Return which heads an op uses: int [...] -> bool [..., 8]."""
     return HEAD_USED[np.clip(op, 0, len(Op) - 1)]
@@ -318,46 +235,4 @@ def legal_choices(columns: Columns) -> Array:
     masks[Head.SLOT] = np.take_along_axis(masks[Head.SLOT], own, axis=-2)[..., 0, :]
     return np.where(
         used_heads(op), np.stack([masks[head].sum(axis=-1) for head in Head], axis=-1), 0
-    )
-
-
-def mask_hit_rates(columns: Columns) -> kinds.MaskHitRates:
-    """Legal choices; None for a head that no op of the round uses."""
-    counts = legal_choices(columns)
-    legal = columns["op_legal"]
-    used = used_heads(columns["action"][..., Head.OP]).sum(axis=(0, 1))
-    choices = counts.sum(axis=(0, 1))
-    single = (counts == 1).sum(axis=(0, 1))
-    shares = legal.mean(axis=(0, 1))
-    return kinds.MaskHitRates(
-        legal_share={op.name: shares[op] for op in Op},
-        choices_mean={head: _share(choices[i], used[i]) for i, head in enumerate(HEADS)},
-        single_share={head: _share(single[i], used[i]) for i, head in enumerate(HEADS)},
-    )
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
-
-
-def reward_summary(columns: Columns, facts: RunFacts) -> kinds.RewardSummary:
-    """Rewards of the round by component; values that are not finite do not count."""
-    reward = columns["reward"][..., None]
-    amounts = np.concatenate((columns["components"], reward), axis=-1).astype(np.float64)
-    known = np.ma.masked_invalid(amounts)
-    steps = (0, 1)
-    numbers = {
-        "mean": known.mean(axis=steps),
-        "std": known.std(axis=steps),
-        "min": known.min(axis=steps),
-        "max": known.max(axis=steps),
-        "sum": known.sum(axis=steps) / facts.envs,
-    }
-    rows = {name: np.ma.filled(row, np.nan).tolist() for name, row in numbers.items()}
-    *parts, total = (
-        kinds.RewardSpread(mean=mean, std=std, min=low, max=high, sum=paid)
-        for mean, std, low, high, paid in zip(*rows.values(), strict=True)
-    )
-    return kinds.RewardSummary(
-        components=dict(zip(facts.components, parts, strict=True)), total=total
     )

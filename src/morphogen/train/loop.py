@@ -84,8 +84,8 @@ class Parts:
         >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "normal"})
         >>> events = []
         >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
-        >>> sorted({event.name for event in events})[0]
-        'ActionCounts'
+        >>> "RoundCompleted" in {event.name for event in events}
+        True
     """
 
     control: ActionControl | None = None

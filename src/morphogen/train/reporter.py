@@ -28,10 +28,7 @@ from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
 from morphogen.log.round_record import Record, RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import (
     RoundCosts,
-    Scale,
     episode_ends,
-    normaliser_scale,
-    round_events,
     summarise,
     throughput_events,
 )
@@ -69,7 +66,6 @@ class TelemetryState:
     """State of a reporter, without the columns of an unfinished round."""
 
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
-    first: Scale | None  # after the first round
     monitors: dict[str, Json]
 
 
@@ -107,7 +103,6 @@ class Reporter:
         self._columns: dict[str, Array] = {}
         self._round = self._epochs = 0
         self._rolling: tuple[float, ...] = ()
-        self._first_scale: Scale | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -174,11 +169,9 @@ class Reporter:
             if isinstance(event.data, AnomalyDetected) and event.severity != "info"
         ]
         summary = replace(summary, anomalies=tuple(dict.fromkeys(anomalies)))
-        self._first_scale = self._first_scale or normaliser_scale(metrics)
         events = (
             *update,
             summary,
-            *round_events(columns, metrics, self._first_scale, self._facts),
             *throughput_events(costs, samples=self._facts.samples),
         )
         self._writer.emit((*(Envelope(event, round=round) for event in events), *found), record)
@@ -190,7 +183,7 @@ class Reporter:
     def state(self) -> TelemetryState:
         """Return the state between two epochs for a checkpoint, without `columns`."""
         monitors = {name: monitor.state for name, monitor in self._monitors.items()}
-        return TelemetryState(self._rolling, self._first_scale, monitors)
+        return TelemetryState(self._rolling, monitors)
 
     def columns(self) -> dict[str, Tensor]:
         """Return the columns of the unfinished round, [t, E, ...], of the envs in this process."""
@@ -207,7 +200,6 @@ class Reporter:
         Raises: CheckpointError for columns of another shape.
         """
         self._rolling = state.rolling
-        self._first_scale = state.first
         for name, monitor in self._monitors.items():
             monitor.state = state.monitors.get(name, monitor.state)
         self._round = position[0]

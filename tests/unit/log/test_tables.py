@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from collections import Counter
 
 from hypothesis import strategies as st
 from support import generated_logs
-from support.extras import has_extra
+from support.extras import needs_extra
 
 from morphogen.log.tables import KINDS, fold
 from morphogen.log.views import VIEWS, build_views, flatten_row
@@ -31,33 +30,6 @@ def test_rows_stand_in_the_order_of_the_log():
         assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
 
 
-def test_success_is_a_share_of_what_was_chosen():
-    found = {row["op"]: row for row in build_views(fold(known(WHOLE)))["ops"]}
-    counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
-    taken = Counter(
-        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
-    )
-    for op, row in found.items():
-        assert row["effective"] == taken[op]
-        chosen = sum(one.sampled[op] for one in counts)
-        assert row["sampled"] == chosen
-        assert row["success_share"] == (
-            sum(one.succeeded[op] for one in counts) / chosen if chosen else None
-        )
-
-
-def test_verdicts_are_those_that_were_given_most_frequent_first():
-    found = build_views(fold(known(WHOLE)))["verdicts"]
-    given = Counter()
-    for event in WHOLE:
-        if event.name == "ActionCounts":
-            given.update({("outcome", name): count for name, count in event.data.outcomes.items()})
-            given.update({("reason", name): count for name, count in event.data.reasons.items()})
-    assert {(row["what"], row["name"]): row["steps"] for row in found} == +given
-    reasons = [row["steps"] for row in found if row["what"] == "reason"]
-    assert reasons == sorted(reasons, reverse=True)
-
-
 def test_the_front_is_of_committed_accuracy():
     tables = fold(known(WHOLE))
     rows = build_views(tables)["front"]
@@ -69,11 +41,13 @@ def test_the_front_is_of_committed_accuracy():
     )
 
 
+@needs_extra("scoreboard")
+@needs_extra("statistics")
 def test_tables_are_plain_and_have_the_same_columns_in_every_row():
     found = build_views(fold(known(WHOLE)))
     assert set(found) == set(VIEWS)
     for name, rows in found.items():
-        assert rows or (name == "blueprints" and not has_extra("scoreboard")), name
+        assert rows, name
         assert not any(isinstance(value, dict) for row in rows for value in row.values())
         assert len({tuple(row) for row in rows}) == 1, name
 

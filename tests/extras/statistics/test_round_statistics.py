@@ -2,22 +2,28 @@
 
 from collections import Counter
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import generated_logs
 from support.random_records import (
     COMPONENTS,
     SLOTS,
-    columns_of,
     epochs_run,
     events_of,
     legal_values,
+    round_record,
 )
 
-from morphogen.log.kinds.round import ObservationStats
-from morphogen.log.round_summary import round_events, scale_drift
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.extras.statistics.round_statistics import RoundStatistics
+from morphogen.extras.statistics.statistic_kinds import ObservationStats
+from morphogen.log.monitors import FinishedRound, RunPlan
+from morphogen.log.tables import KINDS, fold
+from morphogen.log.views import build_views
 from morphogen.vocab.action import HEADS, RELEVANT, Op, Outcome, Reason, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
@@ -34,8 +40,11 @@ def reported(name, records, known):
 
 
 def round_of(records, known, metrics=None, first=None):
-    columns = columns_of(records)
-    return {type(one).__name__: one for one in round_events(columns, metrics or {}, first, known)}
+    monitor = RoundStatistics(RunPlan(known, TelemetrySpec(), 1, {}))
+    monitor.state = first or {}
+    summary: Any = None
+    finished = FinishedRound(round_record(records, known), summary, (), metrics or {})
+    return {one.name: one.data for one in monitor.end_round(finished)}
 
 
 @lifetimes
@@ -187,7 +196,38 @@ def test_what_the_update_did_not_measure_is_null():
 
 
 def test_the_drift_is_from_the_first_round():
-    first, now = (np.zeros(2), np.ones(2)), (np.asarray([1.0, 3.0]), np.asarray([1.0, 0.5]))
-    assert scale_drift(now, first) == 2.0 + 0.25
-    assert scale_drift(now, None) == 0.0
-    assert scale_drift(None, None) is None
+    first = {"mean": [0.0, 0.0], "std": [1.0, 1.0]}
+    now = {"normaliser.mean": np.asarray([1.0, 3.0]), "normaliser.std": np.asarray([1.0, 0.5])}
+    for before, drift in ((first, 2.0 + 0.25), (None, 0.0)):
+        assert round_of(*epochs_run(0, 1, 1), now, before)["ObservationStats"].drift == drift
+
+
+WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
+VIEWS = build_views(fold(event for event in WHOLE if event.name in KINDS))
+
+
+def test_success_is_a_share_of_what_was_chosen():
+    found = {row["op"]: row for row in VIEWS["ops"]}
+    counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
+    taken = Counter(
+        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
+    )
+    for op, row in found.items():
+        assert row["effective"] == taken[op]
+        chosen = sum(one.sampled[op] for one in counts)
+        assert row["sampled"] == chosen
+        assert row["success_share"] == (
+            sum(one.succeeded[op] for one in counts) / chosen if chosen else None
+        )
+
+
+def test_verdicts_are_those_that_were_given_most_frequent_first():
+    found = VIEWS["verdicts"]
+    given = Counter()
+    for event in WHOLE:
+        if event.name == "ActionCounts":
+            given.update({("outcome", name): count for name, count in event.data.outcomes.items()})
+            given.update({("reason", name): count for name, count in event.data.reasons.items()})
+    assert {(row["what"], row["name"]): row["steps"] for row in found} == +given
+    reasons = [row["steps"] for row in found if row["what"] == "reason"]
+    assert reasons == sorted(reasons, reverse=True)

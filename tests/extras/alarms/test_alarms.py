@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import events_of, facts, live
+from support.random_records import facts
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.extras.alarms.alarm_table import ALARMS, judge
@@ -16,7 +16,6 @@ from morphogen.extras.alarms.limits import AlarmLimits
 from morphogen.extras.alarms.return_gap import return_gap
 from morphogen.extras.alarms.round_alarms import (
     RoundAlarms,
-    accuracy_drop,
     accuracy_trend,
     valid_metrics,
 )
@@ -25,7 +24,7 @@ from morphogen.log.monitors import FinishedRound, RunPlan
 from morphogen.log.round_record import RoundRecord
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import Fault, Stage
+from morphogen.vocab.stage import Stage
 
 LIMITS = vars(AlarmLimits())
 
@@ -152,13 +151,6 @@ def test_a_finding_has_severity_value_limit_subject_and_streak():
         ("warning", "entropy_collapse", 0.01, 0.08, "op", 3),
         ("warning", "memory", 0.9, 0.85, "cuda:0", 0),
     ]
-
-
-def test_limits_are_those_of_the_config():
-    loose = TelemetrySpec(limits={"kl_spike": 0.2, "entropy_rounds": 4})
-    assert (
-        kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, own=monitor(loose, LONG)) == []
-    )
 
 
 def test_every_limit_of_the_table_is_a_setting_and_every_setting_is_used():
@@ -295,29 +287,6 @@ def test_a_full_device_is_reported_once_in_ten_rounds():
     assert found == [(0, "cuda:0"), (10, "cuda:0"), (20, "cuda:0")]
 
 
-def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing():
-    own = monitor()
-    assert [kinds_of(update, own=own) for update in ({"gradient_norm": 4.0}, {})] == [[], []]
-    (found,) = findings({"gradient_norm": 24.0}, own=own)
-    assert (found.data.kind, found.data.value) == ("gradient_drift", pytest.approx(5.0))
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "rolling", "progress", "share"),
-    [
-        (45.0, 50.0, 0.1, 0.1),
-        (45.1, 50.0, 1.0, None),
-        (45.0, 50.0, 0.09, None),
-        (0.0, 0.0, 1.0, None),
-        (0.0, math.nan, 1.0, None),
-    ],
-)
-def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(
-    accuracy, rolling, progress, share
-):
-    assert accuracy_drop(accuracy, rolling, progress, LIMITS) == share
-
-
 @pytest.mark.parametrize(
     ("delta", "kind"),
     [
@@ -396,44 +365,6 @@ def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
     ] == [1, 0, 1]
 
 
-def test_the_sign_of_a_seed_has_its_number_and_limit():
-    (one,) = live(1, 1, 1)[1]
-    one["detectors"] = np.array([[[True, True], [False, False], [False, False]]])
-    one["detector_ratio"] = np.full((1, 3), 7.5)
-    found = [event for event in events_of([one], facts(1, 1)) if event.name == "AnomalyDetected"]
-    assert [(e.epoch, e.env, e.slot, e.severity) for e in found] == [(0, 0, "r0c0", "info")] * 2
-    assert [(e.data.kind, e.data.value, e.data.limit) for e in found] == [
-        ("attribution_ratio", 7.5, 5.0),
-        ("ransomware", 5.0, -0.2),
-    ]
-
-
-def test_a_policy_that_does_not_move_is_an_alarm_from_the_third_round_on():
-    own, still = monitor(rounds=99), {"kl": 0.0, "steps_done": 8.0}
-    rounds = [
-        still,
-        still,
-        {"kl": 0.0, "steps_done": 0.0},
-        still,
-        still,
-        {"kl": 0.01, "steps_done": 8.0},
-        still,
-    ]
-    fired = [kinds_of(update, own=own, round=round) for round, update in enumerate(rounds)]
-    assert fired == [[], [], [], ["policy_frozen"], ["policy_frozen"], [], []]
-
-
-def test_a_critic_that_explains_nothing_is_an_alarm_from_the_tenth_round_on():
-    assert streak([0.01] * 10, "explained_variance") == [False] * 9 + [True]
-    assert streak([*[0.01] * 9, 0.2, 0.01], "explained_variance")[-1] is False
-    assert streak([*[0.01] * 9, None, 0.01], "explained_variance")[-1] is True  # not measured
-
-
-def test_returns_at_another_discount_are_an_alarm_from_the_third_round_on():
-    assert streak([0.7, 0.7, 0.6], "return_gap") == [False, False, True]
-    assert streak([0.7, 0.4, 0.6], "return_gap") == [False] * 3
-
-
 def test_the_gap_is_between_all_returns_and_those_of_the_learner():
     reward, ended = np.array([[0.0, 1.0], [2.0, 4.0]]), np.array([[False, True], [False, False]])
     # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 4 of the second.
@@ -450,17 +381,6 @@ def test_a_kl_up_to_the_stop_of_the_updates_is_intended():
     update = {"kl": 0.14, "ratio_max": 9.0}
     for stop, kinds in ((0.0, ["ratio_explosion", "kl_spike"]), (0.15, [])):
         assert kinds_of(update, own=monitor(kl_stop=stop)) == kinds
-
-
-def test_a_round_counts_envs_with_skipped_steps_once():
-    faults = np.array([Fault.SEED_SKIPPED, Fault.SKIPPED_STEP | Fault.VALIDATION])
-    found = findings({}, own=monitor(), leaves={"fault": faults})
-    assert [(one.data.kind, one.data.value) for one in found] == [("envs_nonfinite", 0.5)]
-
-
-def test_rollbacks_are_counted_per_env():
-    found = findings({}, own=monitor(), leaves={"rolled_back": np.array([True, False])})
-    assert [(one.data.kind, one.data.value) for one in found] == [("rollbacks", 1.0)]
 
 
 def test_waits_are_counted_where_there_was_a_choice_and_reported_from_the_third_round_on():

@@ -161,16 +161,6 @@ def test_rows_of_rounds_that_are_computed_again_are_cut(tmp_path, torn):
     assert (folder / "epoch.csv").read_text() == "step,a\n" + epochs[: 4 * 6]
 
 
-def test_the_means_of_epochs_come_from_the_record(tmp_path):
-    sink = tables(tmp_path, 4)
-    record = round_record(live(1, 3, 4)[1], facts(3, 4), round=2)
-    sink.write_record(record)
-    sink.close()
-    rows = read_table(tmp_path / "csv/epoch.csv")
-    assert [row["step"] for row in rows] == ["8", "9", "10", "11"]
-    assert float(rows[1]["val_acc"]) == pytest.approx(record.columns["val_acc"][1].mean(), rel=1e-5)
-
-
 def write_round(own, at):
     own.write_record(round_record(RECORDS, facts(1, 2), round=at))
     own.write([summary(at)])

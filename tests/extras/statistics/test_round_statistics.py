@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import generated_logs
-from support.random_records import (
-    COMPONENTS,
-    SLOTS,
-    epochs_run,
-    events_of,
-    legal_values,
-    round_record,
-)
+from support.random_records import epochs_run, legal_values, round_record
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.extras.statistics.round_statistics import RoundStatistics
@@ -24,19 +17,11 @@ from morphogen.extras.statistics.statistic_kinds import ObservationStats
 from morphogen.log.monitors import FinishedRound, RunPlan
 from morphogen.log.tables import KINDS, fold
 from morphogen.log.views import build_views
-from morphogen.vocab.action import HEADS, RELEVANT, Op, Outcome, Reason, Style, Tempo
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.action import HEADS, RELEVANT, Op
 from morphogen.vocab.stage import Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 12))
 S = Stage
-
-
-def reported(name, records, known):
-    """All events of one kind of the epochs of a round, by epoch."""
-    return {
-        event.epoch: event for event in events_of(records, known, round=2) if event.name == name
-    }
 
 
 def round_of(records, known, metrics=None, first=None):
@@ -45,46 +30,6 @@ def round_of(records, known, metrics=None, first=None):
     summary: Any = None
     finished = FinishedRound(round_record(records, known), summary, (), metrics or {})
     return {one.name: one.data for one in monitor.end_round(finished)}
-
-
-@lifetimes
-def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
-    records, known = epochs_run(seed, envs, epochs)
-    one = round_of(records, known)["ActionCounts"]
-    steps = [(record, e) for record in records for e in range(envs)]
-    ops = [Op(record["action"][e, 0]) for record, e in steps]
-    assert one.sampled == {op.name: ops.count(op) for op in Op}
-    taken = Counter(
-        op.name for op, (record, e) in zip(ops, steps, strict=True) if record["success"][e]
-    )
-    assert one.succeeded == {op.name: taken[op.name] for op in Op}
-    effective = Counter(Op(record["op_effective"][e]).name for record, e in steps)
-    assert one.effective == {op.name: effective[op.name] for op in Op}
-    reasons = Counter(Reason(record["reason"][e]).name for record, e in steps)
-    assert one.reasons == {reason.name: reasons[reason.name] for reason in Reason if reason}
-    outcomes = Counter(Outcome(record["outcome"][e]).name for record, e in steps)
-    assert one.outcomes == {outcome.name: outcomes[outcome.name] for outcome in Outcome}
-    assert (one.forced, one.missed) == tuple(
-        sum(int(r[name][e]) for r, e in steps) for name in ("forced", "missed")
-    )
-
-
-@lifetimes
-def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
-    records, known = epochs_run(seed, envs, epochs)
-    one = round_of(records, known)["ActionCounts"]
-    rows = [row for record in records for row in record["action"].tolist()]
-    names = {
-        "slot": SLOTS,
-        "blueprint": [b.label for b in Blueprint],
-        "style": [s.name for s in Style],
-    }
-    names |= {"tempo": [t.name for t in Tempo]}
-    for head, values in names.items():
-        column = HEADS.index(head)
-        used = [values[row[column]] for row in rows if RELEVANT[row[0]][column]]
-        assert one.heads[head] == {value: used.count(value) for value in values}
-    assert one.heads["op"] == one.sampled
 
 
 @lifetimes
@@ -102,65 +47,12 @@ def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
         assert (one.choices_mean[head], one.single_share[head]) == (mean, single)
 
 
-@lifetimes
-def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
-    records, known = epochs_run(seed, envs, epochs)
-    one = round_of(records, known)["RewardSummary"]
-    paid = {
-        name: [r["components"][e, i] for r in records for e in range(envs)]
-        for i, name in enumerate(COMPONENTS)
-    }
-    rewards = [r["reward"][e] for r in records for e in range(envs)]
-    for spread, values in (
-        *((one.components[name], values) for name, values in paid.items()),
-        (one.total, rewards),
-    ):
-        wanted = {
-            "mean": np.mean(values),
-            "std": np.std(values),
-            "min": min(values),
-            "max": max(values),
-        }
-        assert spread == pytest.approx({**wanted, "sum": sum(values) / envs}, rel=1e-5, abs=1e-6)
-
-
 def test_a_reward_that_is_not_finite_counts_for_nothing():
     records, known = epochs_run(1, 2, 3)
     records[1]["reward"] = np.asarray([np.nan, np.inf])
     total = round_of(records, known)["RewardSummary"].total
     finite = [float(x) for t in (0, 2) for x in records[t]["reward"]]
     assert (total["mean"], total["max"]) == pytest.approx((np.mean(finite), max(finite)), rel=1e-6)
-
-
-@lifetimes
-def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
-    records, known = epochs_run(seed, envs, epochs)
-    found = reported("EpochCompleted", records, known)
-    assert sorted(found) == list(range(epochs))
-    for t, event in found.items():
-        record, one = records[t], event.data
-        assert (event.round, event.epoch, event.env) == (2, t, None)
-        for e in range(envs):
-            trained = bool(record["train_valid"][e])
-            assert (
-                (one.train_loss[e] is not None)
-                == (one.host_gradient_norm[e] is not None)
-                == trained
-            )
-            assert one.stage[e] == tuple(S(code).name for code in record["stage"][e])
-            assert one.op_effective[e] == Op(record["op_effective"][e]).name
-            delivered = 400 + sum(
-                int(p)
-                for p, s in zip(record["params"][e], record["stage"][e], strict=True)
-                if s in (S.BLENDING, S.HOLDING, S.FOSSILIZED)
-            )
-            assert one.params_ratio[e] == pytest.approx(delivered / 400, rel=1e-6)
-            for s in range(len(SLOTS)):
-                there = S.GERMINATED <= record["stage"][e, s] <= S.FOSSILIZED
-                known_ = there and bool(record["contribution_valid"][e, s])
-                assert one.contribution[e][s] == (
-                    pytest.approx(float(record["contribution"][e, s])) if known_ else None
-                )
 
 
 def test_what_the_update_did_not_measure_is_null():
@@ -219,15 +111,3 @@ def test_success_is_a_share_of_what_was_chosen():
         assert row["success_share"] == (
             sum(one.succeeded[op] for one in counts) / chosen if chosen else None
         )
-
-
-def test_verdicts_are_those_that_were_given_most_frequent_first():
-    found = VIEWS["verdicts"]
-    given = Counter()
-    for event in WHOLE:
-        if event.name == "ActionCounts":
-            given.update({("outcome", name): count for name, count in event.data.outcomes.items()})
-            given.update({("reason", name): count for name, count in event.data.reasons.items()})
-    assert {(row["what"], row["name"]): row["steps"] for row in found} == +given
-    reasons = [row["steps"] for row in found if row["what"] == "reason"]
-    assert reasons == sorted(reasons, reverse=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import COMPONENTS, SLOTS, events_of, facts, live, round_record
+from support.random_records import SLOTS, events_of, facts, live, round_record
 
 from morphogen.log.derive import derive_events
 from morphogen.log.events import Envelope, tidy
@@ -22,9 +22,7 @@ from morphogen.log.kinds.run import CheckpointSaved, RunCompleted
 from morphogen.log.log_file import LogFile
 from morphogen.log.round_summary import RoundCosts, stability, summarise, throughput_events
 from morphogen.ppo import metrics
-from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.stage import Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 25))
 
@@ -93,53 +91,6 @@ def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs
         assert one.rollbacks or one.germinated == one.fossilized + one.pruned + one.live
 
 
-@lifetimes
-def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
-    there, records = live(seed, envs, epochs)
-    found = named(reported(records, facts(envs, epochs)), "SeedPruned")
-    reason = {"action": "action", "tick": "ramp", "govern": "governor"}
-    for e, env in enumerate(there):
-        wanted = [
-            (t, SLOTS[s], reason[cause], age)
-            for t, s, cause, _, to, age, *_ in env.log
-            if to is Stage.PRUNED
-        ]
-        assert [(v.epoch, v.slot, v.data.reason, v.data.age) for v in found if v.env == e] == wanted
-    assert all(event.data.params > 0 for event in found)
-
-
-@lifetimes
-def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epochs):
-    there, records = live(seed, envs, epochs)
-    found = reported(records, facts(envs, epochs))
-    for e, env in enumerate(there):
-        for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
-            data = [event.data for event in named(found, name) if event.env == e]
-            wanted = [tuple(entry[-2:]) for entry in env.log if entry[4] is stage]
-            assert [one.contribution for one in data] == [
-                contribution for _, contribution in wanted
-            ]
-            assert [one.accuracy_change for one in data] == pytest.approx(
-                [gain for gain, _ in wanted], abs=1e-4
-            )
-
-
-def test_a_germination_is_told_with_what_was_sown():
-    there, records = live(5, 2, 12)
-    found = [
-        event
-        for event in named(reported(records, facts(2, 12)), "SeedGerminated")
-        if event.env == 1
-    ]
-    sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
-    assert len(found) == len(sown) > 0
-    for event, entry in zip(found, sown, strict=True):
-        at = (1, entry[1])
-        assert event.data.accuracy == pytest.approx(float(records[entry[0]]["acc_before"][1]))
-        assert event.data.blueprint == Blueprint(int(records[entry[0]]["blueprint"][at])).label
-        assert (event.data.algorithm, event.data.tempo, event.data.alpha_target) == ("ADD", 5, 0.7)
-
-
 def test_episodes_are_numbered_over_all_envs_of_the_run():
     found = reported(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
     assert {(event.env, event.episode) for event in found if event.env is not None} == {
@@ -174,51 +125,6 @@ def test_events_of_a_kind_are_those_among_all_events(seed, envs, epochs):
     every = list(derive_events(record))
     for kind in {event.name for event in every}:
         assert list(derive_events(record, {kind})) == named(every, kind)
-
-
-def test_sums_of_an_episode_are_those_of_its_epochs():
-    _, records = live(11, 3, 20)
-    for e, one in enumerate(completed(reported(records, facts(3, 20)))):
-        rewards = [float(record["reward"][e]) for record in records]
-        assert one.reward == pytest.approx(sum(rewards), rel=1e-6)
-        assert one.discounted_return == pytest.approx(
-            sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6
-        )
-        for i, name in enumerate(COMPONENTS):
-            assert one.components[name] == pytest.approx(
-                sum(float(r["components"][e, i]) for r in records), abs=1e-5
-            )
-        for i, name in enumerate(SLOTS):
-            own = [r for r in records if RELEVANT[r["action"][e, 0]][1] and r["action"][e, 1] == i]
-            assert one.slot_rewards[name] == pytest.approx(
-                sum(float(r["reward"][e]) for r in own), abs=1e-5
-            )
-        assert one.unmeasured_steps == sum(bool(record["unmeasured"][e]) for record in records)
-        assert one.detectors["attribution_ratio"] == sum(
-            int(r["detectors"][e, :, 0].sum()) for r in records
-        )
-        assert one.initial_accuracy == 50.0
-        assert one.accuracy == pytest.approx(float(records[-1]["val_acc"][e]))
-        assert one.success == (one.committed_accuracy >= 60)
-
-
-def test_the_end_of_an_episode_describes_the_network_that_was_grown():
-    there, records = live(3, 4, 25)
-    found = reported(records, facts(4, 25))
-    for e, one in enumerate(completed(found)):
-        seeds = [(SLOTS[i], slot) for i, slot in enumerate(there[e].slots) if slot.occupied]
-        assert [(row["slot"], row["stage"]) for row in one.topology] == [
-            (n, s.stage.name) for n, s in seeds
-        ]
-        blended = sum(
-            slot.params
-            for _, slot in seeds
-            if slot.stage in (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
-        )
-        assert one.params == 400 + blended
-        assert one.params_ratio == pytest.approx(1 + blended / 400, rel=1e-6)
-        fossils = [slot for _, slot in seeds if slot.stage is Stage.FOSSILIZED]
-        assert one.contributing == sum((slot.contribution or 0) >= 1 for slot in fossils)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,16 @@
 """Runs with telemetry: no level and no sink changes a run."""
 
-import json
 from collections import Counter
 
 import pytest
 import torch
-from support.faulty_sinks import Blocked, Broken, FullDisk
+from support.faulty_sinks import Blocked, Broken
 from support.run_comparison import leaves
 from support.small_runs import tiny
 
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.log.log_file import LogFile
 from morphogen.log.run_log import events as read_all
-from morphogen.log.run_log import read_events
 from morphogen.state.tensor_trees import load_tree
-from morphogen.train import sinks
 from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
@@ -99,41 +95,3 @@ def test_a_sink_that_blocks_for_a_run_gets_every_round_once_it_is_free(plain, tm
 
     train_ppo_vectorized(small(), parts=Parts(sinks=(sink,)), out=tmp_path / "run", on_round=free)
     assert [event.round for event in sink.events if event.name == "RoundCompleted"] == [0, 1]
-
-
-class Disk(LogFile):
-    """An event file on a disk with little room, which all instances share."""
-
-    room = 4_000
-
-    def __init__(self, path, **knobs):
-        super().__init__(path, **knobs)
-        self._file = self.disk = FullDisk(self._file, type(self).room)
-        Disk.last = self
-
-
-@pytest.mark.parametrize("room", [0, 4_000])
-def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
-    monkeypatch.setattr(sinks, "LogFile", Disk)
-    monkeypatch.setattr(Disk, "room", room)
-
-    def free(summary, scheduler):
-        if summary.round == 1:
-            Disk.last.disk.room = None
-
-    result = train_ppo_vectorized(small(), out=tmp_path / "run", on_round=free)
-    assert bitwise(plain, tmp_path / "run")
-    assert lives(reported(tmp_path / "run")) == lives(reported(plain))
-    lines = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
-    assert [line["seq"] for line in lines] == list(range(len(lines)))
-    assert not result.losses.incomplete
-
-
-def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks, "LogFile", Disk)
-    result = train_ppo_vectorized(small(), out=tmp_path / "run")
-    assert bitwise(plain, tmp_path / "run")
-    assert result.losses.incomplete
-    assert "No space left on device" in result.losses.lines()[-1]
-    names = [one.name for one in read_events(tmp_path / "run/events.jsonl")]
-    assert names in ([], ["RunStarted"]), "a part of a line was left"

@@ -171,13 +171,6 @@ def test_the_summary_compares_the_first_and_the_last_rounds():
     assert lines[1] == "return: 2.500 in the first 5 rounds, 7.500 in the last 5"
 
 
-def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
-    lines = closing_lines(
-        [summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0
-    )
-    assert lines[1] == "return: 1.500 in the first 2 rounds, 2.500 in the last 2"
-
-
 @given(
     columns=st.lists(
         st.tuples(st.text("abcdefgh", min_size=1, max_size=14), st.integers(1, 12)),

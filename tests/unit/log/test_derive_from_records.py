@@ -5,24 +5,16 @@ import functools
 import numpy as np
 import pytest
 import torch
-from support.extras import needs_extra
 from support.random_records import events_of
 from support.small_runs import complete_record, live, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.log.kinds.epoch import RolledBack, StageChanged
 from morphogen.train.reporter import build_facts
-from morphogen.vocab.action import Outcome
-from morphogen.vocab.stage import Gate, Removal, Stage
+from morphogen.vocab.stage import Removal, Stage
 
 S = Stage
 ENVS, LENGTH, SICK, AT = 16, 20, 5, 11
-UP = {
-    S.TRAINING: Gate.TRAIN,
-    S.BLENDING: Gate.BLEND,
-    S.HOLDING: Gate.HOLD,
-    S.FOSSILIZED: Gate.FOSSILIZE,
-}
 
 
 @functools.cache
@@ -91,38 +83,6 @@ def test_every_change_of_stage_is_told_by_the_record(auto):
     ]
     assert sorted(changes) == sorted(moves(epochs))
     assert {to for *_, to in changes} >= {S.GERMINATED, S.TRAINING, S.BLENDING, S.PRUNED, S.DORMANT}
-
-
-@pytest.mark.slow
-@needs_extra("details")
-@every_life
-def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gate_that_was_not(
-    auto,
-):
-    setup, epochs, records = played(auto)
-    names = list(setup.net.names)
-    asked = [(t, e) for t, e in reported(auto) if e.name == "GateEvaluated"]
-    passed = sorted(
-        (t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed
-    )
-    climbs = [
-        (t, e, s, UP[to])
-        for t, e, s, cause, was, to in moves(epochs)
-        if to in UP and was is not S.HOLDING
-    ]
-    kept = [
-        (t, e, s, Gate.FOSSILIZE) for t, e, s, cause, was, to in moves(epochs) if to is S.FOSSILIZED
-    ]
-    assert passed == sorted(climbs + kept)
-    failed = sorted((t, e.env, names.index(e.slot)) for t, e in asked if not e.data.passed)
-    declined = [
-        (t, e, row["action"][e, 1])
-        for t, row in enumerate(records)
-        for e in np.flatnonzero(row["outcome"] == Outcome.DECLINED).tolist()
-    ]
-    assert failed == sorted(declined)
-    assert failed or auto
-    assert all(e.data.failed for _, e in asked if not e.data.passed)
 
 
 @every_life

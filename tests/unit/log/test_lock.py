@@ -167,13 +167,6 @@ def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(
             own_directory(tmp_path).__enter__()
 
 
-def test_a_longer_text_of_a_dead_owner_leaves_no_rest(tmp_path):
-    (tmp_path / run_directory.LOCK).write_text("1\nh\n" + " " * 900)
-    with own_directory(tmp_path):
-        assert named_pid(tmp_path) == os.getpid()
-        assert (tmp_path / run_directory.LOCK).stat().st_size < 900
-
-
 def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "precious").write_text("kept")

@@ -263,7 +263,7 @@ class Console:
         self._err.print(escape_text(line), soft_wrap=True)
 
     def _stop(self) -> None:
-        """End what is drawn on the terminal."""
+        """End the progress on the terminal."""
         for live in (self._bar, self._spinner):
             if live is not None:
                 live.stop()

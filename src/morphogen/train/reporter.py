@@ -4,6 +4,7 @@ The reporter keeps copies: nothing in a run depends on it.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -182,7 +183,7 @@ class Reporter:
 
     def state(self) -> TelemetryState:
         """Return the state between two epochs for a checkpoint, without `columns`."""
-        monitors = {name: monitor.state for name, monitor in self._monitors.items()}
+        monitors = {name: deepcopy(monitor.state) for name, monitor in self._monitors.items()}
         return TelemetryState(self._rolling, monitors)
 
     def columns(self) -> dict[str, Tensor]:
@@ -201,7 +202,7 @@ class Reporter:
         """
         self._rolling = state.rolling
         for name, monitor in self._monitors.items():
-            monitor.state = state.monitors.get(name, monitor.state)
+            monitor.state = deepcopy(state.monitors.get(name, monitor.state))
         self._round = position[0]
         self._columns = {}
         self._epochs = 0

@@ -1,6 +1,7 @@
 """Alarms: each fires for its cause and nothing else, whatever the numbers."""
 
 import math
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,7 +60,7 @@ kinds = st.sampled_from(sorted(HEALTHY))
 
 def monitor(spec=SPEC, state=FRESH, rounds=9, **plan):
     own = RoundAlarms(RunPlan(facts(2, 2), spec, rounds, {}, **plan))
-    own.state = state
+    own.state = deepcopy(state)
     return own
 
 

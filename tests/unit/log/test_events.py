@@ -323,6 +323,7 @@ def test_update_metrics_become_an_event():
     names = {*flat, *metrics.LABELS, "nonfinite.rollout"}
     found = {name: np.float64(2.0) for name in names}
     found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in names}
+    found["stopped_by_kl"] = np.float64(1.0)
     event = ppo_event(found, update_s=0.5)
     assert event.explained_variance is None
     assert event.kl == 2.0

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -10,7 +9,6 @@ from morphogen.config.fields import to_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.extras.alarms.alarm_table import ERROR, Numbers, judge, update_numbers
 from morphogen.extras.alarms.return_gap import return_gap
-from morphogen.log.codec import unpack
 from morphogen.log.events import Envelope, Json, RoundEvent
 from morphogen.log.kinds.round import AnomalyDetected, PerformanceDropped, Trend, TrendDetected
 from morphogen.log.monitors import FinishedRound, RunPlan
@@ -22,18 +20,6 @@ DRIFT_MOMENTUM = 0.99
 DRIFT_EPSILON = 1e-8
 # standard errors within which a drop of the accuracy is chance: a run has many rounds
 DROP_ERRORS = 4.0
-
-
-@dataclass(slots=True)
-class AlarmState:
-    """Memory of the alarms between rounds."""
-
-    # metric of an alarm with rounds -> rounds beyond its limit
-    streaks: dict[str, int] = field(default_factory=dict)
-    # head -> its entropy when it was first measured
-    first: dict[str, float] = field(default_factory=dict)
-    gradient: float | None = None  # moving average of its norm; None = never measured
-    warned: dict[str, int] = field(default_factory=dict)  # device -> round of its last warning
 
 
 def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -107,16 +93,10 @@ class RoundAlarms:
         limits = to_settings(vars(plan.telemetry)["limits"])
         self._plan = plan
         self._limits: Numbers = limits | {"kl_spike": max(limits["kl_spike"], plan.kl_stop)}
-        self._memory = AlarmState()
-
-    @property
-    def state(self) -> Json:
-        """Memory of the alarms between rounds."""
-        return asdict(self._memory)
-
-    @state.setter
-    def state(self, state: Json) -> None:
-        self._memory = unpack(AlarmState, state, "telemetry.monitors.alarms")
+        # consecutive rounds beyond the limit by metric; head -> its entropy when first measured;
+        # moving average of the gradient norm, None = never measured; device -> round of its last
+        # warning
+        self.state: Json = {"streaks": {}, "first": {}, "gradient": None, "warned": {}}
 
     def end_round(self, finished: FinishedRound) -> list[Envelope]:
         """Return events about the trend, findings by the table, and devices that are almost
@@ -150,25 +130,25 @@ class RoundAlarms:
                 del numbers[f"entropy_head.{head}"]
             known = {}
         # a share of the first entropy: a head that starts almost decided has not collapsed
-        first = self._memory.first = {**known, **self._memory.first}
+        first = self.state["first"] = {**known, **self.state["first"]}
         shares = {
             f"entropy_{head}": limits[f"entropy_{head}"] * min(first.get(head, 1.0), 1.0)
             for head in HEADS
         }
         norm = numbers.get("gradient_norm", math.nan)
-        drift, self._memory.gradient = gradient_drift(norm, self._memory.gradient)
+        drift, self.state["gradient"] = gradient_drift(norm, self.state["gradient"])
         if round >= limits["young_rounds"]:
             numbers["gradient_drift"] = drift
             if "observation.clip_share" in numbers:
                 numbers["settled_clip_share"] = numbers["observation.clip_share"]
         decided = (round + 1) / self._plan.rounds > limits["entropy_until"]
         calm = decided or numbers.get("entropy_head.op", 0.0) >= shares["entropy_op"]
-        return judge(numbers, {**limits, **shares}, self._memory.streaks, round=round, calm=calm)
+        return judge(numbers, {**limits, **shares}, self.state["streaks"], round=round, calm=calm)
 
     def _memory_events(self, round: int, devices: Sequence[Json]) -> list[RoundEvent]:
         """Devices that are almost full, each again after some rounds."""
         limit = self._limits["memory"]
-        warned = self._memory.warned
+        warned = self.state["warned"]
         events: list[RoundEvent] = []
         for device in devices:
             name = device["device"]

@@ -9,8 +9,8 @@ scoreboard as an event `BlueprintScores`.
 
     scores = mg.tables(run)["blueprints"]
 
-The counts are those of the events in the life of a seed, which `log.derive` derives from the same
-records.  They are part of a checkpoint, so a resumed run continues them.
+It counts the events in the life of a seed, which `log.derive` derives from the records.  The counts
+are part of a checkpoint, so a resumed run continues them.
 
 Plugs in at: the group of entry points `morphogen.monitors`.  The core folds the event into the
 table `blueprints`, which is empty without this extra.  Loads no torch.

@@ -3,30 +3,28 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from morphogen.extras.scoreboard.score_kinds import BlueprintScore, BlueprintScores
-from morphogen.log.derive import LIFE_RULES, find_places, round_columns
-from morphogen.log.events import Envelope, Event, Json, tidy
-from morphogen.log.kinds import epoch as kinds
+from morphogen.log.derive import derive_events
+from morphogen.log.events import Envelope, Json
+from morphogen.log.kinds.epoch import REMOVALS
 from morphogen.log.monitors import FinishedRound, RunPlan
 from morphogen.log.round_record import RoundRecord, in_stages
 from morphogen.vocab.stage import OCCUPIED, Stage
 
 # Blueprint -> group -> numbers: seeds by slot and pruned ones by reason; count, sum and squares of
 # a quantity.
-Tallies = Mapping[str, Mapping[str, Mapping[str, int | float]]]
-# Kind of event -> quantity -> field.
-QUANTITIES: dict[type[Event], dict[str, str]] = {
-    kinds.SeedGerminated: {"params": "params"},
-    kinds.SeedFossilized: {
+Tallies = dict[str, dict[str, dict[str, Any]]]
+QUANTITIES = {  # kind of event -> quantity -> field
+    "SeedGerminated": {"params": "params"},
+    "SeedFossilized": {
         "fossil_age": "age",
         "contribution": "contribution",
         "shapley": "shapley",
         "change": "accuracy_change",
     },
-    kinds.SeedPruned: {"pruned_age": "age", "change": "accuracy_change"},
+    "SeedPruned": {"pruned_age": "age", "change": "accuracy_change"},
 }
 
 
@@ -42,56 +40,40 @@ class Scoreboard:
     def end_round(self, finished: FinishedRound) -> list[Envelope]:
         """Return the scoreboard."""
         record = finished.record
-        self.state = {**count_seeds(self.state, record)}
-        scores = BlueprintScores(scoreboard(self.state, self._macs))
-        return [Envelope(scores, round=record.round)]
+        count_seeds(self.state, record)
+        macs = self._macs.get("seeds", {})
+        scores = {
+            name: _blueprint_score(self.state[name], macs.get(name, {}), self._macs.get("host"))
+            for name in sorted(self.state)
+        }
+        return [Envelope(BlueprintScores(scores), round=record.round)]
 
 
-def count_seeds(before: Tallies, record: RoundRecord) -> Tallies:
-    """Return the tallies after a round, counted as in its events."""
-    tallies = deepcopy({**before})
-    columns = round_columns(record)
-    for rule in LIFE_RULES:
-        if rule.kind in QUANTITIES:
-            places = find_places(rule, record, columns)
-            for slot, row in zip(places.index[-1].tolist(), rule.rows(places), strict=True):
-                _count_event(tallies, rule.kind, row, record.facts.slots[slot])
+def count_seeds(tallies: Tallies, record: RoundRecord) -> None:
+    """Add the seeds of a round to the tallies."""
+    for event in derive_events(record, QUANTITIES):
+        data: Any = event.data
+        if event.name == "SeedGerminated":
+            _add(tallies, data.blueprint, "slots", {str(event.slot): 1})
+        if event.name == "SeedPruned":
+            _add(tallies, data.blueprint, "pruned", {data.reason: 1})
+        for group, field in QUANTITIES[event.name].items():
+            number = getattr(data, field)
+            if number is not None:
+                amounts = {"count": 1, "sum": number, "squares": number**2}
+                _add(tallies, data.blueprint, group, amounts)
     stage = record.columns["stage"][-1]
-    codes = record.columns["blueprint"][-1][
-        in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)
-    ]
-    for code, count in Counter(codes.tolist()).items():
-        _add(tallies, record.facts.blueprints[code], "alive", count=count)
-    return tallies
+    is_alive = in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)
+    codes = Counter(record.columns["blueprint"][-1][is_alive].tolist())
+    for code, count in codes.items():
+        _add(tallies, record.facts.blueprints[code], "alive", {"count": count})
 
 
-def _count_event(tallies: Any, kind: type[Event], row: Mapping[str, Any], slot: str) -> None:
-    """Add one event in the life of a seed."""
-    blueprint = row["blueprint"]
-    if kind is kinds.SeedGerminated:
-        _add(tallies, blueprint, "slots", **{slot: 1})
-    if kind is kinds.SeedPruned:
-        _add(tallies, blueprint, "pruned", **{row["reason"]: 1})
-    for group, field in QUANTITIES[kind].items():
-        number = tidy(row[field])
-        if number is not None:
-            _add(tallies, blueprint, group, count=1, sum=number, squares=number**2)
-
-
-def _add(tallies: Any, blueprint: str, group: str, **numbers: float) -> None:
+def _add(tallies: Tallies, blueprint: str, group: str, numbers: Mapping[str, float]) -> None:
     """Add numbers to the sums of a group."""
     sums = tallies.setdefault(blueprint, {}).setdefault(group, {})
     for name, number in numbers.items():
         sums[name] = sums.get(name, 0) + number
-
-
-def scoreboard(tallies: Tallies, macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:
-    """Return the scores of every blueprint, by name.  macs: of `RunStarted`; {} = not known."""
-    seeds = macs.get("seeds", {})
-    return {
-        name: _blueprint_score(tallies[name], seeds.get(name, {}), macs.get("host"))
-        for name in sorted(tallies)
-    }
 
 
 def _blueprint_score(
@@ -124,7 +106,7 @@ def _blueprint_score(
     return BlueprintScore(
         germinated=germinated,
         fossilized=tally.get("fossil_age", {}).get("count", 0),
-        pruned={reason: removed.get(reason, 0) for reason in kinds.REMOVALS.values()},
+        pruned={reason: removed.get(reason, 0) for reason in REMOVALS.values()},
         alive=tally.get("alive", {}).get("count", 0),
         rolled_back=removed.get("governor", 0),
         age_fossilized=mean("fossil_age"),

@@ -11,7 +11,7 @@ from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.log.derive import derive_events
 from morphogen.log.round_record import RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import episode_ends
-from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op
+from morphogen.vocab.action import RELEVANT, VALUE_NAMES, Head, Op
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
@@ -162,7 +162,8 @@ class Env:
 
     def epoch(self, t):
         """The row of this env in the record of epoch t."""
-        row = {name: [0] * len(SLOTS) for name in ("gate", "gate_passed", "gate_failed")}
+        row = {name: [0] * len(SLOTS) for name in ("gate", "gate_failed")}
+        row["gate_passed"] = [False] * len(SLOTS)
         self.before = self.accuracy
         row |= {"acc_before": self.accuracy, "stage_before": self.stages()}
         row["op_effective"] = int(self.act(t, row))
@@ -303,43 +304,10 @@ def stacked(rows):
     return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
-FLAGS = (
-    "gate_passed",
-    "contribution_valid",
-    "rolled_back",
-    "unmeasured",
-    "stabilized",
-    "detectors",
-    "success",
-)
-FLAGS += (
-    "snapshot_taken",
-    "forced",
-    "missed",
-    *(f"{head}_legal" for head in HEADS),
-    "exploding",
-    "vanishing",
-    "train_valid",
-    "exact",
-    "measured",
-)
-FLAGS += (
-    "snapshot_taken",
-    "gradient_valid",
-    "gradient_ratio_valid",
-    "velocity_valid",
-    "interaction_valid",
-)
-
-
 def live(seed, envs, epochs):
     """Envs after some epochs, and their records."""
     there = [Env(random.Random(f"{seed}-{env}")) for env in range(envs)]
-    records = [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
-    for record in records:
-        for flag in FLAGS:
-            record[flag] = record[flag].astype(bool)
-    return there, records
+    return there, [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
 
 
 def as_sent(record):

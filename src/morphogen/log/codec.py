@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
-from pydantic_core import ErrorDetails
 
 from morphogen.errors import CheckpointError
 from morphogen.vocab.text import format_value
@@ -73,17 +72,20 @@ def unpack(kind: Any, tree: Tree, where: str) -> Any:
     try:
         return _adapter(kind).validate_json(text, context=arrays)[0]
     except ValidationError as error:
-        raise CheckpointError(_describe_fault(error.errors()[0], where)) from None
+        raise CheckpointError(describe_fault(error, where, start=1)) from None
 
 
-def _describe_fault(fault: ErrorDetails, where: str) -> str:
-    for part in fault["loc"][1:]:
-        name = (
-            part
-            if isinstance(part, int) or (part.isidentifier() and part.isascii())
-            else format_value(part)
-        )
-        where += f"[{name}]" if isinstance(part, int) else f".{name}"
+def describe_fault(error: ValidationError, where: str, start: int = 0) -> str:
+    """Describe the first fault below `where`: its place, the allowed values, and its value.
+
+    start: of the place, in the location of the fault.
+    """
+    fault = error.errors(include_url=False)[0]
+    for part in fault["loc"][start:]:
+        if isinstance(part, int):
+            where += f"[{part}]"
+        else:
+            where += f".{part if part.isidentifier() and part.isascii() else format_value(part)}"
     if fault["type"].startswith("missing"):
         return f"{where} is missing"
     if fault["type"].startswith(("unexpected", "extra")):

@@ -13,11 +13,11 @@ from functools import cache
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from morphogen.vocab.text import escape_text, format_value
+from morphogen.vocab.text import escape_text
 
 Json = dict[str, Any]
 COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
@@ -53,14 +53,6 @@ def tidy(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return tidy(value.tolist())
     raise TypeError(f"an event cannot hold a {type(value).__name__}")
-
-
-def describe_fault(error: ValidationError) -> str:
-    """Describe the first fault as `<path>: expected <what is allowed>, got <value>`."""
-    fault = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in fault["loc"])
-    text = fault["msg"].replace("Input should be", "expected")
-    return f"{path}: {text}, got {format_value(fault['input'])}"
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:

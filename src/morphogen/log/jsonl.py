@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from morphogen.config.parts import EVENTS, LOG_FORMATS, MONITORS
-from morphogen.log.events import Envelope, Event, Json, describe_fault, field_names
+from morphogen.log.codec import describe_fault
+from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
+from morphogen.log.kinds.run import RunStarted
 from morphogen.vocab.text import format_value
 
 FORMAT = 4
@@ -25,12 +27,12 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class LogFormat(NamedTuple):
-    """Reader of the logs of an earlier format."""
+    """Reader of logs."""
 
-    decode: Callable[[Json], tuple[Envelope, ...]]  # of a line
+    decode: Callable[[Any], tuple[Envelope, ...]]  # of a line
     list_records: Callable[[Path], dict[int, Any]]  # in a folder, by round from 0, ascending
-    # the events of a listed record, of kinds, or of all for None
-    derive: Callable[[Any, Collection[str] | None], Iterator[Envelope]]
+    # events of a listed record of the run that began so; names of events, or None: all
+    derive: Callable[[Any, RunStarted, Collection[str] | None], Iterator[Envelope]]
 
 
 @cache
@@ -115,7 +117,7 @@ def unpack_event(line: Json) -> Envelope:
         payload = kind(**{attributes[key]: value for key, value in data.items()})
         return Envelope(payload, **_shift_round(line, "round", -1))
     except ValidationError as error:
-        raise ValueError(f"{name}.{describe_fault(error)}") from None
+        raise ValueError(describe_fault(error, name)) from None
 
 
 def _shift_round(values: Json, name: str, by: int) -> Json:

@@ -13,8 +13,9 @@ from typing_extensions import TypedDict
 from morphogen.config.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.errors import ConfigError, DataError
 from morphogen.log import run_directory, tables
+from morphogen.log.codec import describe_fault
 from morphogen.log.derive import derive_events, derived_kinds
-from morphogen.log.events import Envelope, Json, describe_fault, tidy
+from morphogen.log.events import Envelope, Json, tidy
 from morphogen.log.jsonl import FORMAT, LogFormat, decode, former_format
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunStarted
@@ -129,7 +130,7 @@ def _read_object(path: Path, kind: Any) -> Row:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
     except ValidationError as error:
-        raise DataError(f"{path} is damaged: {describe_fault(error)}") from None
+        raise DataError(f"{path} is damaged: {describe_fault(error, path.stem)}") from None
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
 
@@ -206,39 +207,32 @@ def iterate_events(
     """Yield the events of a folder, the derived ones of a round before the events about it."""
     path = folder / run_directory.EVENTS
     start = None
-    former = _former_format(path)
-    listed = list_records(folder) if former is None else former.list_records(folder)
+    form = _log_format(path)
+    listed = form.list_records(folder)
     records = {round: listed[round] for round in listed if rounds is None or round in rounds}
     waiting = [*records]
-
-    def derive(start: RunStarted) -> Iterator[Envelope]:
-        record = records[waiting.pop(0)]
-        if former is None:
-            return record_events(record, start, kinds)
-        return former.derive(record, kinds)
-
     for event in read_events(path):
         start = event.data if isinstance(event.data, RunStarted) else start
         if start is None:
             raise DataError(f"{path} is damaged in line 1: RunStarted is missing")
         ends = isinstance(event.data, RunCompleted)
         while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
-            yield from derive(start)
+            yield from form.derive(records[waiting.pop(0)], start, kinds)
         if event.epoch is not None and event.round in records:
             continue  # of an earlier format; the record has it
         if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
             yield event
     while start is not None and waiting:
-        yield from derive(start)
+        yield from form.derive(records[waiting.pop(0)], start, kinds)
 
 
-def _former_format(path: Path) -> LogFormat | None:
-    """Return the earlier format of an event file; None for today's."""
+def _log_format(path: Path) -> LogFormat:
+    """Return the format of an event file."""
     with suppress(OSError, ValueError, StopIteration):
         line = parse_json(next(read_lines(path)))
         if line.get("v") != FORMAT:
             return former_format(line)
-    return None
+    return LogFormat(decode, list_records, record_events)
 
 
 def record_events(

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_a_round_without_one_of_its_parts_was_not_written(parts):
 
 def test_a_part_under_the_name_of_another_is_refused(parts):
     _, paths = parts
+    start: Any = None
     paths[1].write_bytes(paths[0].read_bytes())
     with pytest.raises(DataError, match=r"rank1-of-2\.npz\.xz does not fit .*rank0-of-2\.npz\.xz"):
-        list(derive(paths, None))
+        list(derive(paths, start, None))

@@ -91,12 +91,12 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("config.json", {"rounds": "3"}, "rounds: expected"),
-        ("config.json", {"telemetry": 3}, "telemetry: expected"),
-        ("config.json", {"telemetry": {"dir": 3}}, "telemetry.dir: expected .* got 3"),
-        ("config.json", {"instance": {"width": [1]}}, "instance.width"),
-        ("manifest.json", {"versions": {"torch": 2}}, "versions.torch: expected"),
-        ("manifest.json", {"status": None}, "status: expected .* got null"),
+        ("config.json", {"rounds": "3"}, "config.rounds: expected"),
+        ("config.json", {"telemetry": 3}, "config.telemetry: expected"),
+        ("config.json", {"telemetry": {"dir": 3}}, "config.telemetry.dir: expected .* got 3"),
+        ("config.json", {"instance": {"width": [1]}}, "config.instance.width"),
+        ("manifest.json", {"versions": {"torch": 2}}, "manifest.versions.torch: expected"),
+        ("manifest.json", {"status": None}, "manifest.status: expected .* got null"),
     ],
 )
 def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(

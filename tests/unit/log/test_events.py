@@ -65,32 +65,6 @@ def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
         assert sorted(have) == sorted(wanted, key=lambda row: row[:4])
 
 
-@lifetimes
-def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs, epochs):
-    there, records = live(seed, envs, epochs)
-    found = reported(records, facts(envs, epochs))
-    episodes = completed(found)
-    moved = [event.data.to for event in named(found, "StageChanged")]
-    for kind, stage, count in (
-        ("SeedGerminated", "GERMINATED", "germinated"),
-        ("SeedFossilized", "FOSSILIZED", "fossilized"),
-        ("SeedPruned", "PRUNED", "pruned"),
-    ):
-        assert (
-            len(named(found, kind))
-            == moved.count(stage)
-            == sum(getattr(one, count) for one in episodes)
-        )
-    assert len(named(found, "RolledBack")) == sum(one.rollbacks for one in episodes)
-    assert [event.epoch for event in named(found, "RolledBack") if event.env == 0] == there[
-        0
-    ].rollbacks
-    assert len(episodes) == envs
-    for one in episodes:
-        assert sum(one.ops.values()) == epochs
-        assert one.rollbacks or one.germinated == one.fossilized + one.pruned + one.live
-
-
 def test_episodes_are_numbered_over_all_envs_of_the_run():
     found = reported(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
     assert {(event.env, event.episode) for event in found if event.env is not None} == {

@@ -15,6 +15,7 @@ from morphogen.log.codec import Array
 from morphogen.log.derive import derive_events, derived_kinds
 from morphogen.log.events import Envelope
 from morphogen.log.jsonl import LogFormat
+from morphogen.log.kinds.run import RunStarted
 from morphogen.log.record_files import RecordMeta, read_members
 from morphogen.log.round_record import RoundRecord
 from morphogen.log.run_directory import RECORDS
@@ -60,7 +61,9 @@ def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
     }
 
 
-def derive(paths: Sequence[Path], kinds: Collection[str] | None) -> Iterator[Envelope]:
+def derive(
+    paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None
+) -> Iterator[Envelope]:
     """Yield the events of the record of a round that the levels of its epochs keep."""
     record, levels = _read_round(paths)
     wanted = {

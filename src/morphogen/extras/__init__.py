@@ -10,6 +10,10 @@ own: an extra plugs in at the same hooks as every package.
     schedules        policies of declared actions: `germinate_one`, `full_cycle`, `schedule:FILE`
     search           searched schedules and thresholds: `tune`, oracle, clairvoyant, replays
     ranks            several processes that share the envs of a run
+    alarms           limits on the numbers of a round, and signs of seeds
+    scoreboard       outcomes of the seeds of each blueprint
+    statistics       actions, masks, rewards and observations of a round
+    former_logs      logs of earlier versions
     details          events about epochs that the core does not read
     watch            a live table of a run
     loggers          scalars of a run as tables, and for TensorBoard, Weights & Biases, MLflow

@@ -23,7 +23,7 @@ class CsvTables(ScalarSink):
         super().__init__(place, spec)
         self._folder = place.folder / self.NAME
         self._files: dict[str, TextIO] = {}  # by table, opened with its first row
-        self._columns: dict[str, tuple[str, ...]] = {}
+        self._writers: dict[str, csv.DictWriter[str]] = {}
         # At once, because a run directory that is moved later gets no folder at its old place.
         with suppress(OSError):  # the first row reports it
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -53,18 +53,8 @@ class CsvTables(ScalarSink):
         values = {"step": row.step, **row.values}
         if row.table not in self._files:
             self._open(row.table, tuple(values))
-        columns = self._columns[row.table]
-        extra = [
-            name for name, value in values.items() if value is not None and name not in columns
-        ]
-        if extra:
-            raise ValueError(
-                f"{row.table}.csv: expected columns {', '.join(columns)}, got "
-                f"{', '.join(extra)} as well"
-            )
-        csv.writer(self._files[row.table], lineterminator="\n").writerow(
-            [values.get(name) for name in columns]
-        )
+        known = {name: value for name, value in values.items() if value is not None}
+        self._writers[row.table].writerow(known)
 
     def flush(self) -> None:
         """Write out all rows."""
@@ -81,8 +71,9 @@ class CsvTables(ScalarSink):
         file = (self._folder / f"{table}.csv").open("a+", newline="", encoding="utf-8")
         file.seek(0)
         header = next(csv.reader(file), None)
+        writer = csv.DictWriter(file, header or columns, lineterminator="\n")
         if header is None:
-            csv.writer(file, lineterminator="\n").writerow(columns)
+            writer.writeheader()
         file.seek(0, 2)
+        self._writers[table] = writer
         self._files[table] = file
-        self._columns[table] = tuple(header or columns)

@@ -356,11 +356,3 @@ def events_of(records, known, **more):
 def epochs_run(seed, envs, epochs):
     """Records of the epochs of a round, and constants of the run."""
     return live(seed, envs, epochs)[1], facts(envs, epochs)
-
-
-def legal_values(record, env, head):
-    """Values of a head that are legal for the op that was chosen."""
-    mask = record[f"{HEADS[head]}_legal"][env]
-    return np.flatnonzero(
-        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
-    ).tolist()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import generated_logs
-from support.random_records import epochs_run, legal_values, round_record
+from support.random_records import epochs_run, round_record
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.extras.statistics.round_statistics import RoundStatistics
@@ -30,6 +30,14 @@ def round_of(records, known, metrics=None, first=None):
     summary: Any = None
     finished = FinishedRound(round_record(records, known), summary, (), metrics or {})
     return {one.name: one.data for one in monitor.end_round(finished)}
+
+
+def legal_values(record, env, head):
+    """Values of a head that are legal for the op that was chosen."""
+    mask = record[f"{HEADS[head]}_legal"][env]
+    return np.flatnonzero(
+        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
+    ).tolist()
 
 
 @lifetimes

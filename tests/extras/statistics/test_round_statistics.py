@@ -18,10 +18,8 @@ from morphogen.log.monitors import FinishedRound, RunPlan
 from morphogen.log.tables import KINDS, fold
 from morphogen.log.views import build_views
 from morphogen.vocab.action import HEADS, RELEVANT, Op
-from morphogen.vocab.stage import Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 12))
-S = Stage
 
 
 def round_of(records, known, metrics=None, first=None):

@@ -1,4 +1,4 @@
-"""Statistics of a round: what was chosen from what, and what it was rewarded with.
+"""Statistics of a round: the choices of a policy, their alternatives and their rewards.
 
 For readers who ask how a policy acts: counts of every op and of the values of every head, outcomes
 and the reasons of failures, shares of legal choices, rewards by component, the scale of the

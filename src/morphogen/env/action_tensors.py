@@ -34,30 +34,20 @@ def to_tensor(action: Tensor | TensorDictBase, envs: int | None = None) -> Tenso
             ...
         morphogen.errors.ConfigError: action: expected int64 [E, 8], got torch.int64 [2, 3]
     """
-    rows = "E" if envs is None else str(envs)
     if isinstance(action, TensorDictBase):
-        names: list[str] = list(cast(Any, action).keys())
+        names = list(map(str, cast(Any, action).keys()))
         if not set(HEADS) <= set(names):
             raise ConfigError(
-                f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}"
+                f"action: expected the heads {', '.join(HEADS)}, got {', '.join(names)}"
             )
-        leaves = [get_leaf(action, head) for head in HEADS]
-        for head, leaf in zip(HEADS, leaves, strict=True):
-            if leaf.ndim != 1 or leaf.dtype != torch.int64 or len(leaf) != (envs or len(leaf)):
-                raise ConfigError(
-                    f"action.{head}: expected int64 [{rows}], got {leaf.dtype} {list(leaf.shape)}"
-                )
-        return torch.stack(leaves, dim=-1)
+        action = torch.stack([get_leaf(action, head) for head in HEADS], dim=-1)
     if not isinstance(cast(Any, action), Tensor):
         raise ConfigError(f"action: expected a tensor or a TensorDict, got {format_value(action)}")
-    if (
-        action.ndim != 2
-        or action.dtype != torch.int64
-        or action.shape != (envs or len(action), len(HEADS))
-    ):
+    shape = list(action.shape)
+    rows = envs or action.shape[:1].numel()
+    if action.dtype != torch.int64 or shape != [rows, len(HEADS)]:
         raise ConfigError(
-            f"action: expected int64 [{rows}, {len(HEADS)}], got {action.dtype} "
-            f"{list(action.shape)}"
+            f"action: expected int64 [{envs or 'E'}, {len(HEADS)}], got {action.dtype} {shape}"
         )
     return action
 

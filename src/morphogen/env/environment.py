@@ -216,8 +216,20 @@ class Environment:
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
         after, next_facts = self._enter_epoch(score)
         inputs = self._observe(after, next_facts)
-        step = phases.collect_step(
-            act, metrics, validation, score, host_params=facts.host_params, inputs=inputs
+        step = Step(
+            acted=act.acted,
+            outcome=act.outcome,
+            ticked=act.ticked,
+            ticks=act.ticks,
+            metrics=metrics,
+            validation=validation,
+            measured=score.measured,
+            governed=score.governed,
+            report=score.report,
+            score=score.score,
+            host_params=facts.host_params,
+            seed_params=score.seed_params,
+            inputs=inputs,
         )
         if plan.ended:
             after, step = phases.hold_ended(state, after, step, horizon=self.horizon)

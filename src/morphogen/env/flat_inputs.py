@@ -1,15 +1,12 @@
 """Inputs of a policy as a flat tree of tensors, the form of environments of other libraries."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from morphogen.env.phases import PolicyInputs
-from morphogen.state.decision import ActionMasks, Observation
-from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import SIZES, Head, Op
-from morphogen.vocab.observation import ENV, SLOT
 
 
 def head_sizes(slots: int) -> dict[str, int]:
@@ -37,23 +34,3 @@ def flatten_inputs(inputs: PolicyInputs) -> dict[str, Any]:
             {head.label: getattr(masks, head.label) for head in Head}, batch_size=shape
         ),
     }
-
-
-def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
-    """Return tensors by name, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
-    features = get_leaf(tensordict, "observation")
-    shape = tensordict.batch_size
-    slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
-    mask = cast(TensorDictBase, tensordict["mask"])
-    masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
-    good = torch.ones(shape, dtype=torch.bool, device=features.device)
-    observation = Observation(
-        env=features[..., : len(ENV)],
-        instance=tensordict["instance"],
-        slots=slots,
-        blueprints=tensordict["blueprints"],
-        finite=good,
-        nonfinite=torch.zeros_like(good, dtype=torch.int64),
-        batch_size=shape,
-    )
-    return PolicyInputs(observation, ActionMasks(**masks, batch_size=shape), ~good)

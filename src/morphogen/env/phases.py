@@ -45,6 +45,9 @@ from morphogen.vocab.text import short_repr
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 _SEED_PURPOSES = (Purpose.SEED_INIT, Purpose.GATE_INIT)
+# fields of a Step, without a value in an env that has ended
+_STATES = ("acted", "ticked", "governed")
+_MEASURED = ("ticks", "metrics", "validation", "measured", "report", "seed_params")
 _IS_WAIT = tuple((op is Op.WAIT,) for op in Op)  # [6, 1]
 
 
@@ -316,35 +319,6 @@ def score_phase(
     return ScorePhase(attribution, governed, report, after, step, trained_params, known)
 
 
-def collect_step(
-    act: ActPhase,
-    metrics: TrainMetrics,
-    validation: Validation,
-    score: ScorePhase,
-    *,
-    host_params: Tensor,
-    inputs: PolicyInputs,
-) -> Step:
-    """Collect the results of the phases of an epoch.  host_params int64 [E]; inputs [E], for the
-    next action.
-    """
-    return Step(
-        acted=act.acted,
-        outcome=act.outcome,
-        ticked=act.ticked,
-        ticks=act.ticks,
-        metrics=metrics,
-        validation=validation,
-        measured=score.measured,
-        governed=score.governed,
-        report=score.report,
-        score=score.score,
-        host_params=host_params,
-        seed_params=score.seed_params,
-        inputs=inputs,
-    )
-
-
 def hold_ended(
     before: EnvState, after: EnvState, step: Step, *, horizon: int
 ) -> tuple[EnvState, Step]:
@@ -357,24 +331,18 @@ def hold_ended(
     ended = before.clock.epoch >= horizon
     outcome = clear_rows(ended, step.outcome)
     score = clear_rows(ended, step.score)
-    held = step._replace(
-        acted=select(ended, before, step.acted),
+    held = {name: select(ended, before, getattr(step, name)) for name in _STATES}
+    held |= {name: clear_rows(ended, getattr(step, name)) for name in _MEASURED}
+    step = step._replace(
         outcome=replace(
             outcome,
             outcome=choose(ended, int(Outcome.ENDED), outcome.outcome),
             reason=choose(ended, int(Reason.ENDED), outcome.reason),
         ),
-        ticked=select(ended, before, step.ticked),
-        ticks=clear_rows(ended, step.ticks),
-        metrics=clear_rows(ended, step.metrics),
-        validation=clear_rows(ended, step.validation),
-        measured=clear_rows(ended, step.measured),
-        governed=select(ended, before, step.governed),
-        report=clear_rows(ended, step.report),
         score=replace(score, terminated=score.terminated | ended),
-        seed_params=clear_rows(ended, step.seed_params),
+        **held,
     )
-    return select(ended, before, after), held
+    return select(ended, before, after), step
 
 
 def attribute_seeds(

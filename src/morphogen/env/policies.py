@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -132,17 +132,12 @@ def load_thresholds(path: Path) -> HeuristicSpec:
     Raises: ConfigError for a file that cannot be read or has other contents.
     """
     try:
-        settings: Any = files.parse_json(files.read_bytes(path)).get("heuristic")
+        settings = files.parse_json(files.read_bytes(path))
+        if not isinstance(settings.get("heuristic"), dict):
+            raise ConfigError(f"expected settings heuristic.*, got {format_value(settings)}")
+        return HeuristicSpec(**settings["heuristic"])
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {files.error_line(error)}") from None
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{path}: expected settings heuristic.*, got {format_value(settings)}")
-    try:
-        return HeuristicSpec(**cast(dict[str, Any], settings))
-    except ConfigError as error:
-        raise ConfigError(
-            "\n".join(f"{path}: {line}" for line in str(error).splitlines())
-        ) from None
+        raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
 
 
 def build_network_policy(spec: RunSpec) -> NetworkPolicy:

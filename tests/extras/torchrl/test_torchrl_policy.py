@@ -17,10 +17,15 @@ from torchrl.envs import (
 
 import morphogen as mg
 from morphogen.env.episodes import fetch_traces, run_episodes
-from morphogen.env.flat_inputs import flatten_inputs, restore_inputs
+from morphogen.env.flat_inputs import flatten_inputs
 from morphogen.env.policies import build_arm
 from morphogen.extras.torchrl.env import MorphogenEnv
-from morphogen.extras.torchrl.policy import ActorPolicy, FactoredDistribution, PolicyActor
+from morphogen.extras.torchrl.policy import (
+    ActorPolicy,
+    FactoredDistribution,
+    PolicyActor,
+    restore_inputs,
+)
 from morphogen.policy import distribution as d
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import HEADS, Op

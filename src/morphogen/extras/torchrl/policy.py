@@ -20,7 +20,7 @@ from torchrl.envs import (  # pyright: ignore[reportMissingTypeStubs]
 )
 
 from morphogen.env import actions
-from morphogen.env.flat_inputs import flatten_inputs, restore_inputs
+from morphogen.env.flat_inputs import flatten_inputs
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.policies import Arm
 from morphogen.errors import ConfigError
@@ -30,7 +30,8 @@ from morphogen.policy.distribution import NO_FLOOR, FactoredCategorical, Floor, 
 from morphogen.policy.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, expand_mask, get_leaf, get_leaves
-from morphogen.vocab.action import HEADS
+from morphogen.vocab.action import HEADS, Head
+from morphogen.vocab.observation import ENV, SLOT
 from morphogen.vocab.purpose import Purpose
 
 IN_KEYS = ("observation", "instance", "blueprints", *(("mask", head) for head in HEADS))
@@ -262,3 +263,23 @@ class ActorPolicy:
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = actions.to_tensor(self.actor(tensordict)["action"])
         return deterministic_output(action, masks, hidden)
+
+
+def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
+    """Return tensors by name, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
+    features = get_leaf(tensordict, "observation")
+    shape = tensordict.batch_size
+    slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
+    mask = cast(TensorDictBase, tensordict["mask"])
+    masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
+    good = torch.ones(shape, dtype=torch.bool, device=features.device)
+    observation = Observation(
+        env=features[..., : len(ENV)],
+        instance=tensordict["instance"],
+        slots=slots,
+        blueprints=tensordict["blueprints"],
+        finite=good,
+        nonfinite=torch.zeros_like(good, dtype=torch.int64),
+        batch_size=shape,
+    )
+    return PolicyInputs(observation, ActionMasks(**masks, batch_size=shape), ~good)

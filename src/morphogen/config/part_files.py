@@ -77,10 +77,7 @@ def _describe(error: BaseException, name: str) -> str:
             f"expected a Python file ({_SUFFIX}) or the dotted name of a module, got {name}, "
             "which cannot be found"
         )
-    text = "; ".join(error_line(error).splitlines())
-    line = error.lineno if isinstance(error, SyntaxError) else None
-    if isinstance(error, SyntaxError):
-        text = f"{type(error).__name__}: {error.msg}"
-    for frame in traceback.extract_tb(error.__traceback__):
-        line = frame.lineno if frame.filename == os.path.abspath(path) else line
-    return f"{name}{'' if line is None else f', line {line}'}: {text}"
+    text = "; ".join(error_line(error).splitlines())  # of a syntax error with its line
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(path)]
+    return f"{name}, line {lines[-1]}: {text}" if lines else f"{name}: {text}"

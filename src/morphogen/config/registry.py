@@ -23,7 +23,6 @@ from typing import Any, Generic, TypeVar
 from morphogen.errors import ConfigError
 
 T = TypeVar("T")
-EntryPoints = list[metadata.EntryPoint]
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # allowed names of parts
 # origins of parts of the core, and of parts that a program registers
 BUILT_IN = "own"
@@ -33,17 +32,18 @@ EXTRA = re.compile(r"morphogen\.extras\.(\w+)\b.*")
 
 
 @lru_cache(maxsize=1)
-def _scan(path: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoints]]:
-    """Return the entry points of installed packages by group and name; `path` is the import
-    path.
-    """
-    del path
-    points = metadata.entry_points()
-    found: dict[str, dict[str, EntryPoints]] = {}
-    for group in points.groups:
-        for point in points.select(group=group):
-            found.setdefault(group, {}).setdefault(point.name, []).append(point)
-    return found
+def _scan(path: tuple[str, ...]) -> metadata.EntryPoints:
+    """Return the entry points of installed packages; `path` is the import path."""
+    return metadata.entry_points()
+
+
+@lru_cache
+def _offers(path: tuple[str, ...], group: str) -> dict[str, list[metadata.EntryPoint]]:
+    """Return the entry points of a group by name, in alphabetical order."""
+    offers: dict[str, list[metadata.EntryPoint]] = {}
+    for point in sorted(_scan(path).select(group=group), key=lambda point: point.name):
+        offers.setdefault(point.name, []).append(point)
+    return offers
 
 
 def _author(point: metadata.EntryPoint) -> str:
@@ -54,7 +54,7 @@ def _author(point: metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _authors(points: EntryPoints) -> str:
+def _authors(points: list[metadata.EntryPoint]) -> str:
     return " and ".join(sorted(set(map(_author, points))))
 
 
@@ -140,19 +140,14 @@ class Registry(Mapping[str, T], Generic[T]):
         for an object that is no part of this kind.
         """
         if not NAME.fullmatch(name):
-            remedy = "; a function made by def has a name" if name == "<lambda>" else ""
             raise ConfigError(
                 f"name of a {self.kind}: expected letters and digits, with . _ - between them, "
-                f"got {name!a}{remedy}"
-            )
-        if not self.is_part(part):
-            raise ConfigError(
-                f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}"
+                f"got {name!a}"
             )
         if name in self and name not in self._registered:
             got = f"the name of a {self.kind} of {self.origin(name)}"
             raise ConfigError(f"{self.kind} {name}: expected a new name, got {got}")
-        self._registered[name] = part
+        self._registered[name] = self._check(f"{self.kind} {name}", part)
 
     def adopt(self, value: Any) -> Any:
         """Return the name of a part that is given as an object, registered as a part of this
@@ -211,25 +206,27 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ConfigError(
                 f"{self.source(name)}: cannot be imported: {error_line(error)}"
             ) from error
-        if not self.is_part(part):
-            raise ConfigError(
-                f"{self.source(name)}: expected {self._expected}, got {show_part(part)}"
-            )
-        return part
+        return self._check(self.source(name), part)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (
-            name in self._core or name in self._registered or name in self._offers()
-        )
+        return isinstance(name, str) and name in self._names()
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._core, *self._registered, *self._offers()))
+        return iter(self._names())
 
     def __len__(self) -> int:
-        return len(self._core) + len(self._registered) + len(self._offers())
+        return len(self._names())
 
-    def _offers(self) -> dict[str, EntryPoints]:
-        """Return the offers of installed packages under free names, in alphabetical order."""
-        taken = (*self._core, *self._registered)
-        points = sorted(_scan(tuple(sys.path)).get(self.group, {}).items())
-        return {name: offers for name, offers in points if name not in taken}
+    def _names(self) -> dict[str, Any]:
+        return {**self._core, **self._registered, **self._offers()}
+
+    def _offers(self) -> dict[str, list[metadata.EntryPoint]]:
+        """Return the offers of installed packages by name; parts of the core and of this program
+        win.
+        """
+        return _offers(tuple(sys.path), self.group)
+
+    def _check(self, source: str, part: Any) -> T:
+        if not self.is_part(part):
+            raise ConfigError(f"{source}: expected {self._expected}, got {show_part(part)}")
+        return part

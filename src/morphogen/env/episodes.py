@@ -15,6 +15,7 @@ from torch import Tensor
 from morphogen.compat import copy_each
 from morphogen.device.transfers import Transfers, flatten_names
 from morphogen.env.environment import Environment
+from morphogen.env.flat_inputs import mask_shapes
 from morphogen.env.phases import PolicyInputs, Step, choose_actions
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.policy.policy import Policy
@@ -22,7 +23,7 @@ from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import choose, clear_rows, get_leaf, get_leaves
-from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.action import Head
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.stage import Stage
@@ -316,9 +317,9 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         batch_size=[envs],
     )
     heads: dict[str, Any] = {
-        head.label: zeros(flag, SIZES[head]) for head in Head if head is not Head.SLOT
+        head: zeros(flag, *shape) for head, shape in mask_shapes(slots).items()
     }
-    masks = ActionMasks(slot=zeros(flag, SIZES[Head.OP], slots), **heads, batch_size=[envs])
+    masks = ActionMasks(**heads, batch_size=[envs])
     row = {
         "observation": observation,
         "masks": masks,

@@ -61,7 +61,7 @@ BROKEN = {
     "import os\n\n1 / 0\n": "bad.py, line 3: ZeroDivisionError: division by zero",
     "import json\n\n\ndef read():\n    "
     "json.loads('{')\n\n\nread()\n": "bad.py, line 5: JSONDecodeError: ",
-    "def f(:\n": "bad.py, line 1: SyntaxError: ",
+    "def f(:\n": "bad.py: SyntaxError: ",
     "import nowhere_at_all\n": "bad.py, line 1: ModuleNotFoundError: No module named "
     "'nowhere_at_all'",
     "raise SystemExit(3)\n": "bad.py, line 1: SystemExit: 3",

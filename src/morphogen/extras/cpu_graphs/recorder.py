@@ -1,12 +1,12 @@
 """Recorder of passes on a CPU, and the plan of the memory that their results share."""
 
 import enum
-from bisect import bisect_left
+from bisect import insort
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +77,11 @@ class Block:
     first: int  # position of the call that allocates it
     last: int  # position of the last call that uses it
     offset: int = 0  # in memory of the graph
+
+    @property
+    def size(self) -> int:
+        """Bytes up to the next address that a block may begin at."""
+        return -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 class _Place(NamedTuple):
@@ -274,36 +279,21 @@ def plan_memory(blocks: Sequence[Block]) -> int:
     """Set the offsets of all blocks, in the order of their allocation; return the bytes that they
     take together.
 
-    A block gets the smallest gap that holds it.
+    A block gets the first gap that holds it.
     """
-    gaps: list[tuple[int, int]] = []  # start and end, in order
-    ends: list[tuple[int, int, int]] = []  # heap of what is in use: last call, start, end
+    live: list[Block] = []  # in the order of their offsets
     total = 0
-    for block in (block for block in blocks if block.nbytes):
-        while ends and ends[0][0] < block.first:
-            _add_gap(gaps, *heappop(ends)[1:])
-        size = -(-block.nbytes // _ALIGNMENT) * _ALIGNMENT
-        fitting = [(end - start, start) for start, end in gaps if end - start >= size]
-        if fitting:
-            length, start = min(fitting)
-            at = bisect_left(gaps, (start, 0))
-            gaps[at : at + 1] = [(start + size, start + length)] if length > size else []
-        else:
-            start = gaps.pop()[0] if gaps and gaps[-1][1] == total else total
-            total = start + size
+    for block in blocks:
+        live = [other for other in live if other.last >= block.first]
+        start = 0
+        for other in live:
+            if start + block.size <= other.offset:
+                break
+            start = max(start, other.offset + other.size)
         block.offset = start
-        heappush(ends, (block.last, start, start + size))
+        insort(live, block, key=attrgetter("offset"))
+        total = max(total, start + block.size)
     return total
-
-
-def _add_gap(gaps: list[tuple[int, int]], start: int, end: int) -> None:
-    """Add a gap, joined with its neighbours."""
-    at = bisect_left(gaps, (start, end))
-    if at < len(gaps) and gaps[at][0] == end:
-        end = gaps.pop(at)[1]
-    if at and gaps[at - 1][1] == start:
-        start = gaps.pop(at := at - 1)[0]
-    gaps.insert(at, (start, end))
 
 
 class _Memory:

@@ -31,8 +31,8 @@ SHORT = {
 
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(tmp_path):
     trial = kill_runs.Trial(tmp_path, SHORT, random.Random(2))
-    assert kill_runs.tried(trial, 2) is None
-    assert len(trial.kills) == 2
+    assert trial.find_difference(2) is None
+    assert trial.kills == 2
     reported = run_comparison.events(tmp_path / "alone" / kill_runs.RUN)
     assert {"PpoUpdated", "Evaluated", "RunCompleted"} <= {event["event"] for event in reported}
     kept = run_comparison.records(tmp_path / "alone" / kill_runs.RUN)

@@ -18,11 +18,11 @@ from bench.harness.timing import Bench, Measure, ms_measure, ratio_measure, run_
 from bench.speed.minibatch import CHECKED_MINIBATCHES, SHORT_NAMES, TOLERANCE, fastest_layout
 from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS
-from morphogen.data.arrays import from_arrays
 from morphogen.data.feed import Draws, ResidentFeed
 from morphogen.env.capture import open_capture
 from morphogen.env.setup import Setup, build_setup
 from morphogen.env.trained_networks import train_piece
+from morphogen.extras.arrays.array_data import from_arrays
 from morphogen.state.env import EnvState
 
 SAMPLES = 6000  # of the data set

@@ -52,8 +52,6 @@ from morphogen.config.task import PRESETS as PRESETS
 from morphogen.config.task import TASKS as TASKS
 from morphogen.config.task import TaskSpec as TaskSpec
 from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
-from morphogen.data.arrays import from_arrays as from_arrays
-from morphogen.data.arrays import from_torch as from_torch
 from morphogen.data.splits import Samples as Samples
 from morphogen.data.splits import Splits as Splits
 from morphogen.env import actions as actions
@@ -83,6 +81,8 @@ from morphogen.evaluation.bootstrap import interval as interval
 from morphogen.evaluation.evaluate import evaluate as evaluate
 from morphogen.evaluation.play import ArmResult as ArmResult
 from morphogen.evaluation.play import play as play
+from morphogen.extras.arrays.array_data import from_arrays as from_arrays
+from morphogen.extras.arrays.array_data import from_torch as from_torch
 from morphogen.extras.compare.comparison import compare as compare
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec

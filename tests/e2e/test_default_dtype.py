@@ -78,6 +78,7 @@ def test_an_environment_under_another_default_has_the_same_bits(set_default, tas
     assert trees_equal(usual, play_epochs())
 
 
+@needs_extra("arrays")
 def test_laws_and_data_sets_are_those_of_the_cpu_under_another_default(set_default):
     images = np.arange(60 * 64, dtype=np.uint8).reshape(60, 1, 8, 8)
     usual = mg.from_arrays("mine", images, np.arange(60) % 10).splits

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -221,7 +222,13 @@ def run_epoch() -> Graph:
     """`run_epoch` of a host from outside, around `Environment.step` with its plan."""
     draw = torch.Generator().manual_seed(0)
     labels = torch.arange(80) % 3
-    points = mg.from_arrays("points", torch.randn(80, 6, generator=draw), labels)
+    samples = mg.Samples(torch.randn(80, 6, generator=draw), labels)
+    parts = (samples.select(rows) for rows in torch.arange(80).split([54, 13, 13]))
+    splits = mg.Splits(*parts)
+
+    def points(folder: Path) -> mg.Splits:
+        return splits
+
     env = mg.make(
         mg.TaskSpec(name="points", dataset=points, host=Shifted()),
         envs=len(SEEDS.stage),

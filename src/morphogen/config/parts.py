@@ -49,7 +49,7 @@ DATASETS: Registry[Callable[..., Any]] = Registry(
     "data set",
     setting="data.name",
     group="morphogen.datasets",
-    expected="a function (folder) -> Splits, such as from_arrays returns",
+    expected="a function (folder) -> Splits",
     is_part=callable,
     core={"digits": "morphogen.data.splits:DIGITS"},
 )

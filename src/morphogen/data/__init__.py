@@ -1,9 +1,7 @@
 """Data sets, splits, instances and training batches of all envs.
 
-For `env`, which runs envs; to add a data set, start in `arrays`.
+For `env`, which runs envs; to add a data set, start in `splits`.
 
-- `arrays`: `from_arrays`, `from_torch`: data sets of users; `conversion`: checks of samples from
-  outside
 - `dataset`: `open_dataset` returns a `Dataset`: three splits, normalisation, and the decision
   (`choose_placement`) whether training images reside on the device or are streamed from the host
 - `splits`: `Samples`, `Splits`, `hold_out`; the split into training, validation and test has a

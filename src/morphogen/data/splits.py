@@ -21,7 +21,6 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.task import TaskSpec
-from morphogen.data.conversion import check_tensor
 from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.preparation import Normalisation, Preparation, fit_normalisation
 from morphogen.errors import DataError
@@ -289,6 +288,30 @@ def _check_samples(samples: object, host: Host, split: str) -> None:
         raise DataError(
             f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got "
             f"{list(labels.shape)} in {labels.min()} .. {labels.max()}"
+        )
+
+
+def check_tensor(field: str, value: object) -> None:
+    """Raise DataError unless a value is a dense tensor on the CPU, without a gradient, of finite
+    numbers.
+    """
+    if not isinstance(value, Tensor):
+        raise DataError(f"{field}: expected a tensor, got {type(value).__name__}")
+    if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
+        got = f"{value.layout} on {value.device}{' with a gradient' * value.requires_grad}"
+        raise DataError(
+            f"{field}: expected a dense tensor on the CPU, without a gradient, got {got}"
+        )
+    check_finite(field, value)
+
+
+def check_finite(field: str, samples: Tensor) -> None:
+    """Raise DataError for samples [N, ...] with NaN or infinite numbers."""
+    if samples.is_floating_point() and not (finite := samples.isfinite()).all():
+        first = int(finite.reshape(len(samples), -1).all(1).int().argmin())
+        raise DataError(
+            f"{field}: expected finite numbers in float32, got NaN or an infinite one in sample "
+            f"{first}: leave it out"
         )
 
 

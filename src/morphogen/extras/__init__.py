@@ -4,6 +4,7 @@ For readers who look for a subject outside of the core, or who write a package w
 own: an extra plugs in at the same hooks as every package.
 
     text             language models: hosts, blueprints, data sets, tasks
+    arrays           data sets of users, from arrays and torch data sets
     cifar            data set and tasks of CIFAR-10
     whitebox         a task kind whose accuracy is a formula, so that the best policy is known
     regimes          worlds that change within an episode

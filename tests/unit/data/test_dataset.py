@@ -110,9 +110,7 @@ PIXELS = torch.rand(12, 1, 8, 8)
 MARKS = torch.arange(12) % 10
 OWN_SAMPLES = {
     "train: expected Samples, got tuple": (PIXELS, MARKS),
-    "train: inputs: expected a tensor, got ndarray: mg.from_arrays takes": Samples(
-        PIXELS.numpy(), MARKS
-    ),
+    "train: inputs: expected a tensor, got ndarray": Samples(PIXELS.numpy(), MARKS),
     "train: labels: expected a tensor, got list": Samples(PIXELS, MARKS.tolist()),
     r"inputs: expected a dense tensor .* with a gradient": Samples(
         PIXELS.clone().requires_grad_(), MARKS

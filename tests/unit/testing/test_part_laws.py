@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from support.extras import needs_extra
 from support.own_parts import BlueprintTwin, HostTwin, Perceptron, Shift
 from torch import Tensor
 
@@ -275,6 +276,7 @@ def test_a_host_whose_blueprints_are_unknown_is_refused():
         mg.make(task)
 
 
+@needs_extra("arrays")
 def test_the_check_of_a_data_set_reads_it_twice(tmp_path):
     inputs = torch.rand(60, 6, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(60) % 3

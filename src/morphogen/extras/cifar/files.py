@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from morphogen.config.files import MIB, open_regular, read_bytes
-from morphogen.data.conversion import convert_labels
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.data.splits import Samples, Splits, StoredInputs, hold_out
 from morphogen.errors import DataError
@@ -125,8 +124,14 @@ def read_python(path: Path) -> Samples:
     return _build_samples(path, batch[b"data"], batch[b"labels"])
 
 
-def _build_samples(path: Path, pixels: np.ndarray, labels: object) -> Samples:
-    marks = convert_labels(f"{path}: labels", labels, classes=CLASSES)
+def _build_samples(path: Path, pixels: np.ndarray, labels: Any) -> Samples:
+    marks = torch.as_tensor(labels, device="cpu").to(torch.int64)
+    wrong = (marks < 0) | (marks >= CLASSES)
+    if wrong.any():
+        first = int(wrong.int().argmax())
+        raise DataError(
+            f"{path}: labels: expected 0 .. {CLASSES - 1}, got {marks[first]} in sample {first}"
+        )
     return Samples(torch.from_numpy(pixels).unflatten(-1, SHAPE), marks)
 
 

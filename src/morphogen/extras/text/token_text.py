@@ -14,8 +14,7 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.task import TaskSpec
-from morphogen.data.conversion import check_tensor
-from morphogen.data.splits import DerivedInputs, Samples, Splits, StoredSplits
+from morphogen.data.splits import DerivedInputs, Samples, Splits, StoredSplits, check_tensor
 from morphogen.errors import DataError
 from morphogen.vocab.text import short_repr
 

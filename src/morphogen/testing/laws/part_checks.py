@@ -332,16 +332,9 @@ def check_dataset(
     Raises: BrokenLaw for the first violation.
 
     Example:
-        >>> import numpy as np
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> host = mg.CnnSpec(
-        ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
-        ... )
-        >>> data = mg.from_arrays(
-        ...     "noise", np.zeros((60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 10
-        ... )
-        >>> laws.check_dataset(data, host)
+        >>> laws.check_dataset(mg.DATASETS["digits"], mg.TASKS["digits"].host)
     """
     name = name_part(dataset)
     try:

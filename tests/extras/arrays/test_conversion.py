@@ -15,8 +15,8 @@ from torch.utils.data import (
 )
 
 import morphogen as mg
-from morphogen.data.conversion import convert_inputs, convert_labels
 from morphogen.errors import DataError
+from morphogen.extras.arrays.conversion import convert_inputs, convert_labels
 
 COUNT = 60
 BYTES = np.random.default_rng(0).integers(0, 256, (COUNT, 1, 8, 8), dtype=np.uint8)

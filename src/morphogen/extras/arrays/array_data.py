@@ -11,9 +11,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset
 
 from morphogen.config.files import error_line
-from morphogen.data.conversion import convert_inputs, convert_labels
 from morphogen.data.splits import Samples, Splits, hold_out
 from morphogen.errors import DataError
+from morphogen.extras.arrays.conversion import convert_inputs, convert_labels
 from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_value, short_repr
 

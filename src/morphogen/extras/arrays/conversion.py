@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.files import error_line
+from morphogen.data.splits import check_finite
 from morphogen.errors import DataError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -58,33 +59,6 @@ def convert_labels(field: str, values: object, *, classes: int | None = None) ->
         remedy = "number the classes, as in np.unique(labels, return_inverse=True)[1]"
         raise DataError(f"{field}: expected {allowed}, got {got}: {remedy}")
     return torch.from_numpy(array.astype(np.int64))
-
-
-def check_tensor(field: str, value: object) -> None:
-    """Raise DataError unless a value is a dense tensor on the CPU, without a gradient, of finite
-    numbers.
-    """
-    if not isinstance(value, Tensor):
-        raise DataError(
-            f"{field}: expected a tensor, got {type(value).__name__}: mg.from_arrays takes "
-            "other forms"
-        )
-    if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
-        got = f"{value.layout} on {value.device}{' with a gradient' * value.requires_grad}"
-        raise DataError(
-            f"{field}: expected a dense tensor on the CPU, without a gradient, got {got}"
-        )
-    check_finite(field, value)
-
-
-def check_finite(field: str, samples: Tensor) -> None:
-    """Raise DataError for samples [N, ...] with NaN or infinite numbers."""
-    if samples.is_floating_point() and not (finite := samples.isfinite()).all():
-        first = int(finite.reshape(len(samples), -1).all(1).int().argmin())
-        raise DataError(
-            f"{field}: expected finite numbers in float32, got NaN or an infinite one in sample "
-            f"{first}: leave it out"
-        )
 
 
 def _read_array(field: str, values: object) -> Array:

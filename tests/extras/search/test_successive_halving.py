@@ -57,13 +57,15 @@ def test_the_winner_is_found_beyond_the_family_and_the_portfolio_covers_all_kind
     said = []
     found = halve_candidates(SPEC, made_up(noise), instances=48, report=said.append)
     assert found.best == WINNER
-    assert {(), WINNER} <= set(found.portfolio)
-    assert found.best_mean == pytest.approx(0.6, abs=0.01)
-    assert found.idle_mean == pytest.approx(0.55, abs=0.01)
-    assert found.portfolio_values[-1] == pytest.approx(0.75, abs=0.01)
+    [rows] = found.tables.values()
+    assert {"never grow", WINNER[0].label} <= {row["schedule"] for row in rows}
+    values = [
+        found.numbers[f"value{more}"] for more in ("", " without growing", " of the portfolio")
+    ]
+    assert values == pytest.approx([0.6, 0.55, 0.75], abs=0.01)
     assert len(said) == 3
     if not noise:
-        assert len(found.portfolio) == 2
+        assert len(rows) == 2
 
 
 def test_more_instances_are_played_by_fewer_schedules():
@@ -77,7 +79,7 @@ def test_more_instances_are_played_by_fewer_schedules():
     assert [count for _, count, _ in asked] == [4, 16, 48]
     assert asked[0][0] > asked[1][0] > asked[2][0]
     assert all(played == distinct for played, _, distinct in asked)
-    assert found.candidate_count >= asked[0][0]
+    assert found.numbers["schedules"] >= asked[0][0]
 
 
 def test_a_pick_by_luck_has_no_value():
@@ -109,17 +111,12 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     portfolio = tmp_path / "new" / "best.portfolio.json"
     found.write([best, portfolio])
     assert load_policy(str(best), SPEC, build_limits(SPEC)).schedule == build_schedule(WINNER, SPEC)
-    assert read_portfolio(portfolio, SPEC) == tuple(
-        build_schedule(candidate, SPEC) for candidate in found.portfolio
-    )
     contents = json.loads(portfolio.read_text())
     assert (contents["instances"], contents["worlds"], contents["task"]) == (12, 2, "digits")
-    [rows] = found.tables().values()
-    assert [row["schedule"] for row in rows] == [
-        "; ".join(growth.label for growth in candidate) or "never grow"
-        for candidate in found.portfolio
-    ]
-    assert "depthwise in r0c1 from epoch 3" in str(found.numbers()["best"])
+    [rows] = found.tables.values()
+    names = [schedule.name for schedule in read_portfolio(portfolio, SPEC)]
+    assert names == [row["schedule"] for row in rows]
+    assert "depthwise in r0c1 from epoch 3" in str(found.numbers["best"])
 
 
 @pytest.mark.parametrize(

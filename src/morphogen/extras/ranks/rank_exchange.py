@@ -53,7 +53,7 @@ class RankExchange(Exchange):
         self.rank = rank
         self.ranks = ranks
         self.first = rank == 0
-        self.ledger = dict.fromkeys(COLLECTIVES, Exchanged())
+        self.ledger: dict[str, Exchanged] = dict.fromkeys(COLLECTIVES, Exchanged())
 
     def gather_bytes(self, name: str, buffer: Tensor) -> Tensor:
         """Return the buffers of all ranks.  uint8 [n] -> uint8 [W, n]."""
@@ -85,15 +85,18 @@ class RankExchange(Exchange):
 
     def join(self, name: str, leaves: Mapping[str, A], axis: int) -> dict[str, A]:
         """Return the leaves of all ranks, joined along an axis in the order of ranks."""
-        tensors = {key: _as_tensor(leaf) for key, leaf in leaves.items()}
-        if not tensors:
+        if not leaves:
             return {}
+        as_arrays = any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
+        tensors = {
+            key: torch.from_numpy(np.array(leaf, order="C")) if as_arrays else cast(Tensor, leaf)
+            for key, leaf in leaves.items()
+        }
         layout = BufferLayout.of(tensors)
         device = next(iter(tensors.values())).device
         buffer = torch.empty(layout.size, dtype=torch.uint8, device=device)
         layout.pack(tensors, buffer)
         joined = _join_buffers(layout, self.gather_bytes(name, buffer), axis)
-        as_arrays = any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
         return cast(
             Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined
         )
@@ -176,10 +179,6 @@ class RankExchange(Exchange):
 
     def close(self) -> None:
         """Leave the ranks."""
-
-
-def _as_tensor(leaf: Tensor | Array) -> Tensor:
-    return torch.from_numpy(np.array(leaf, order="C")) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:

@@ -109,9 +109,8 @@ def check_ranks(envs: int, ranks: int) -> None:
     if envs % ranks == 0:
         return
     divisors = [number for number in range(1, envs + 1) if envs % number == 0]
-    below = [number for number in divisors if number < ranks][-2:]
-    above = [number for number in divisors if number > ranks][:2]
-    near = ", ".join(map(str, (*below, *above)))
+    nearest = sorted(divisors, key=lambda number: abs(number - ranks))[:3]
+    near = ", ".join(map(str, sorted(nearest)))
     raise ConfigError(
         f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}"
     )

@@ -1,8 +1,10 @@
 """Check of a policy before its envs are dealt out to ranks: equal bits in stacks of any size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from morphogen.device.transfers import flatten_names
 from morphogen.env.policy_check import synthetic_inputs
@@ -25,10 +27,10 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
     inputs = synthetic_inputs(policy, setup, envs)
     starts = {size: sum(rows[:n]) for n, size in enumerate(rows)}  # of the last shard of a size
     with torch.no_grad():
-        complete = flatten_names(policy.act(params, *inputs).to_tensordict())
+        complete = _leaves(policy.act(params, *inputs))
         for size, start in starts.items():
             shard = slice(start, start + size)
-            part = flatten_names(policy.act(params, *(x[shard] for x in inputs)).to_tensordict())
+            part = _leaves(policy.act(params, *(x[shard] for x in inputs)))
             names = [name for name, leaf in part.items() if not leaf.equal(complete[name][shard])]
             if names:
                 return (
@@ -36,3 +38,8 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
                     f"once and {size} of them"
                 )
     return None
+
+
+def _leaves(out: Any) -> Mapping[str, Tensor]:
+    """Return the results of `act` by name, the memory as `hidden.h`."""
+    return flatten_names(out)

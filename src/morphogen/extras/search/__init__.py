@@ -7,6 +7,7 @@ For readers who ask "what could a policy reach, and what without looking?".  Ent
     instance_sets        instances that schedules play, and the values of many schedules
     successive_halving   search for the best schedule and a portfolio, with its files
     threshold_search     search for the thresholds of the heuristic
+    search_result        what both searches find: the report and the contents of the files
     replays              arms `schedule`, `static`, `static-cost`, `static-params`: what a policy
                          grew
     oracle               arm `oracle:FILE`: the best schedule of a portfolio for each instance

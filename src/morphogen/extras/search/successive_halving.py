@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from morphogen.extras.search.candidates import (
     neighbours,
 )
 from morphogen.extras.search.instance_sets import score_schedules, training_instances
+from morphogen.extras.search.search_result import SearchResult
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.text import format_value
 
@@ -37,65 +37,6 @@ TRIAL_DIVISORS = (12, 3, 1)  # a trial plays one in so many of the instances
 SURVIVOR_COUNTS = (24, 16)  # candidates that stay for the next trial
 NEIGHBOUR_PARENTS = 6  # candidates whose neighbours join the second trial
 ENVS_FACTOR = 4  # times the envs of a run that are played side by side
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleResult:
-    """Result of a search, and its instances."""
-
-    spec: RunSpec  # of the worlds
-    best: Candidate
-    portfolio: tuple[Candidate, ...]  # in the order in which they were chosen
-    means: tuple[float, ...]  # mean network value of each of them alone
-    portfolio_values: tuple[float, ...]  # value of the portfolio up to each of them
-    best_mean: float
-    idle_mean: float  # of growing nothing
-    instances: int
-    worlds: int
-    candidate_count: int  # candidates that were tried
-
-    def write(self, paths: Sequence[Path]) -> None:
-        """Write the best schedule, for `--policy schedule:FILE`, and the portfolio to two files."""
-        contents = {
-            "version": PORTFOLIO_VERSION,
-            "task": self.spec.task,
-            "seed": self.spec.seed,
-            "instances": self.instances,
-            "worlds": self.worlds,
-            "schedules_tried": self.candidate_count,
-            "best_mean": self.best_mean,
-            "idle_mean": self.idle_mean,
-            "means": self.means,
-            "covers": self.portfolio_values,
-            "schedules": [json.loads(_dump(candidate, self.spec)) for candidate in self.portfolio],
-        }
-        for path, data in zip(
-            paths, (_dump(self.best, self.spec), files.json_bytes(contents)), strict=True
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomic(path, data)
-
-    def tables(self) -> dict[str, list[dict[str, object]]]:
-        """Return a row per schedule of the portfolio, under the title of the table."""
-        rows: list[dict[str, object]] = [
-            {"schedule": describe_candidate(candidate), "mean value": mean, "best so far": value}
-            for candidate, mean, value in zip(
-                self.portfolio, self.means, self.portfolio_values, strict=True
-            )
-        ]
-        return {"the portfolio, on the training instances it was chosen on": rows}
-
-    def numbers(self) -> dict[str, object]:
-        """Return the result, by name."""
-        return {
-            "best": describe_candidate(self.best),
-            "value": self.best_mean,
-            "value without growing": self.idle_mean,
-            "value of the portfolio": self.portfolio_values[-1],
-            "instances": self.instances,
-            "worlds": self.worlds,
-            "schedules": self.candidate_count,
-        }
 
 
 def _dump(candidate: Candidate, spec: RunSpec) -> bytes:
@@ -110,7 +51,7 @@ def search_schedules(
     report: Report,
     static: bool = False,
     exchange: Exchange = ALONE,
-) -> ScheduleResult:
+) -> SearchResult:
     """Search in worlds of a resolved spec; raise ConfigError where no seed can be kept in it.
 
     static: only seeds that are germinated as early as they can be, and stay.
@@ -137,7 +78,7 @@ def search_schedules(
 
 def halve_candidates(
     spec: RunSpec, play: PlayCandidates, *, instances: int, report: Report, static: bool = False
-) -> ScheduleResult:
+) -> SearchResult:
     """Play all candidates on a few instances, then the better ones and their neighbours on more.
 
     A candidate stays for its mean, as the best on some instances, or as the best of its blueprints.
@@ -159,17 +100,41 @@ def halve_candidates(
     values = _run_trial(play, candidates, instances, report)
     means = values.mean(axis=(1, 2))
     chosen, portfolio_values = choose_portfolio(values, PORTFOLIO_SIZE)
-    return ScheduleResult(
-        spec=spec,
-        best=candidates[means.argmax()],
-        portfolio=tuple(candidates[i] for i in chosen),
-        means=tuple(float(means[i]) for i in chosen),
-        portfolio_values=portfolio_values,
-        best_mean=float(means.max()),
-        idle_mean=float(means[candidates.index(())]),
-        instances=instances,
-        worlds=values.shape[1],
-        candidate_count=len(tried),
+    best = candidates[means.argmax()]
+    size = {"instances": instances, "worlds": values.shape[1]}
+    numbers: dict[str, object] = {
+        "best": describe_candidate(best),
+        "value": float(means.max()),
+        "value without growing": float(means[candidates.index(())]),
+        "value of the portfolio": portfolio_values[-1],
+        **size,
+        "schedules": len(tried),
+    }
+    rows: list[dict[str, object]] = [
+        {
+            "schedule": describe_candidate(candidates[i]),
+            "mean value": float(means[i]),
+            "best so far": value,
+        }
+        for i, value in zip(chosen, portfolio_values, strict=True)
+    ]
+    contents = {
+        "version": PORTFOLIO_VERSION,
+        "task": spec.task,
+        "seed": spec.seed,
+        **size,
+        "schedules_tried": len(tried),
+        "best_mean": numbers["value"],
+        "idle_mean": numbers["value without growing"],
+        "means": [row["mean value"] for row in rows],
+        "covers": portfolio_values,
+        "schedules": [json.loads(_dump(candidates[i], spec)) for i in chosen],
+    }
+    return SearchResult(
+        best,
+        numbers,
+        (_dump(best, spec), files.json_bytes(contents)),
+        {"the portfolio, on the training instances it was chosen on": rows},
     )
 
 

@@ -3,8 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from morphogen.extras.search.instance_sets import (
     play_values,
     training_instances,
 )
+from morphogen.extras.search.search_result import SearchResult
 from morphogen.policy.heuristic import build_heuristic
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state import rng
@@ -44,43 +44,9 @@ SURVIVOR_COUNTS = (12, 6)
 PARENTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdResult:
-    """Best thresholds of a search."""
-
-    spec: RunSpec  # of the worlds
-    best: HeuristicSpec
-    mean: float  # value over all instances and worlds
-    candidates: int  # that were tried
-    episodes: int  # that were played
-    instances: int
-    worlds: int
-
-    def write(self, paths: Sequence[Path]) -> None:
-        """Write the thresholds as settings to one file, for `reactive:FILE` and `--config`."""
-        [path] = paths
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(path, files.json_bytes({"heuristic": to_settings(self.best)}))
-
-    def tables(self) -> dict[str, list[dict[str, object]]]:
-        """Return no table."""
-        return {}
-
-    def numbers(self) -> dict[str, object]:
-        """Return the result, by name."""
-        return {
-            "best": to_settings(self.best),
-            "value": self.mean,
-            "instances": self.instances,
-            "worlds": self.worlds,
-            "episodes": self.episodes,
-            "sets of thresholds": self.candidates,
-        }
-
-
 def search_thresholds(
     spec: RunSpec, *, instances: int, worlds: int, report: Report, exchange: Exchange = ALONE
-) -> ThresholdResult:
+) -> SearchResult:
     """Search the thresholds of the largest mean value on training instances of a resolved spec."""
     setup = build_setup(spec, exchange)
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
@@ -106,9 +72,16 @@ def search_thresholds(
         near = [other for parent in parents for other in near_thresholds(parent, spec)]
         candidates = list(dict.fromkeys([*ranked[:survivors], *near]))
         tried |= set(candidates)
-    return ThresholdResult(
-        spec, candidates[0], means[candidates[0]], len(tried), episodes, instances, worlds
-    )
+    best = candidates[0]
+    numbers: dict[str, object] = {
+        "best": to_settings(best),
+        "value": means[best],
+        "instances": instances,
+        "worlds": worlds,
+        "episodes": episodes,
+        "sets of thresholds": len(tried),
+    }
+    return SearchResult(best, numbers, (files.json_bytes({"heuristic": to_settings(best)}),), {})
 
 
 def score_thresholds(

@@ -99,12 +99,11 @@ def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
     """Write the files of a result, print its tables and its summary."""
     result.write(paths)
     names = [str(path) for path in paths]
-    content = {**result.numbers(), "files": names}
-    tables = result.tables()
+    content = {**result.numbers, "files": names}
     if as_json:
-        process.print_json(tidy({**content, "tables": tables}))
+        process.print_json(tidy({**content, "tables": result.tables}))
         return
-    process.print_tables(tables.items())
+    process.print_tables(result.tables.items())
     content["files"] = ", ".join(names)
     for name, value in content.items():
         print(f"{name}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}")

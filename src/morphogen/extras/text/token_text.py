@@ -203,7 +203,9 @@ class TextSplits(StoredSplits):
             raise DataError(
                 f"{name}: train: expected {most}, got {windows[0].count:,}: use a part of the text"
             )
-        return Splits(*map(_window_samples, windows))
+        # the labels, which no text has, take no memory
+        label = torch.zeros(1, dtype=torch.int64, device="cpu")
+        return Splits(*(Samples(part, label.expand(part.count)) for part in windows))
 
     def preparation(self, task: TaskSpec) -> NextToken:
         """Return the map from windows to tokens and the tokens after them."""
@@ -220,11 +222,6 @@ class TextSplits(StoredSplits):
             self.validation.cut(length, step=length),
             self.test.cut(length, step=length),
         )
-
-
-def _window_samples(windows: TokenWindows) -> Samples:
-    """Return the windows of a text as samples; the labels, which no text has, take no memory."""
-    return Samples(windows, torch.zeros(1, dtype=torch.int64, device="cpu").expand(windows.count))
 
 
 def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:

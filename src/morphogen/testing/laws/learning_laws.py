@@ -1,7 +1,7 @@
 """Laws of policy networks and learners, on rollouts of the task `tiny`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +29,10 @@ TOLERANCE = 1e-4
 KEY = rng.env_keys(0, 0, 1)[0]  # of initial parameters
 
 
-def tiny_environment(slots: Sequence[str] = ("r0c0", "r1c0")) -> Environment:
+@cache
+def tiny_environment(slots: tuple[str, ...] = ("r0c0", "r1c0")) -> Environment:
     """Open a small environment."""
-    spec = RunSpec(task="tiny", envs=ENVS, slots=tuple(slots), ppo={"minibatches": 2, "epochs": 1})
+    spec = RunSpec(task="tiny", envs=ENVS, slots=slots, ppo={"minibatches": 2, "epochs": 1})
     return open_environment(build_setup(spec))
 
 

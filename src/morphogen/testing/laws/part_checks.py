@@ -267,13 +267,13 @@ def _check_same_worlds(expected: list[Instance], found: list[Instance], label: s
 
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
     """The envs with other values of some leaves of the instance."""
-    values = {name: _other(getattr(state.instance, name)) for name in leaves}
     instance: Any = state.instance
-    return replace(state, instance=instance.replace(values))
-
-
-def _other(values: Tensor) -> Tensor:
-    return 0.5 * values + 0.01 if values.is_floating_point() else values + 1
+    values: dict[str, Tensor] = {name: getattr(instance, name) for name in leaves}
+    others = {
+        name: 0.5 * value + 0.01 if value.is_floating_point() else value + 1
+        for name, value in values.items()
+    }
+    return replace(state, instance=instance.replace(others))
 
 
 def _first_difference(inputs: Any, other: Any) -> str:

@@ -5,7 +5,6 @@ Hypothesis.
 import importlib
 import inspect
 import pkgutil
-import re
 import subprocess
 import sys
 
@@ -15,7 +14,6 @@ from hypothesis import given
 
 from morphogen import testing
 from morphogen.rules.rewards.example_inputs import make_reward_inputs
-from morphogen.testing import oracles
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import replace_invalid
@@ -94,11 +92,6 @@ def test_what_is_not_valid_is_what_is_spoiled():
 
 
 # the package
-
-
-def test_an_oracle_knows_nothing_of_the_package():
-    modules = re.findall(r"^(?:import|from) (\w+)", inspect.getsource(oracles), re.MULTILINE)
-    assert modules == ["itertools", "math", "collections"]
 
 
 def example_of(module) -> str:

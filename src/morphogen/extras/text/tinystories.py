@@ -29,15 +29,6 @@ from morphogen.extras.text.token_text import (
 SEPARATOR = b"<|endoftext|>"  # between stories
 SEPARATOR_TOKEN = 256  # of texts: tokens 0 .. 255 are bytes
 LEAST_STORIES = 2  # of a file
-NARROW = "uint16"
-WIDE = "uint32"  # types of the tokens of a file, in little-endian order
-TYPES = {
-    NARROW: np.dtype("<u2"),
-    "<u2": np.dtype("<u2"),
-    WIDE: np.dtype("<u4"),
-    "<u4": np.dtype("<u4"),
-}
-STORED = {2: np.int16, 4: np.int32}  # by width: the type with the same bits that tensors have
 MOST_TOKENS = 2**31 - 1  # of a vocabulary
 _STORIES = f"at least {LEAST_STORIES} stories, separated by {SEPARATOR.decode()}"
 _TEXT_FORMS = tuple(
@@ -63,7 +54,12 @@ class Meta(BaseModel):
 
     vocab_size: Annotated[int, Field(ge=2, le=MOST_TOKENS)]
     eos: Annotated[int, Field(ge=0, le=MOST_TOKENS - 1)]  # ends a story
-    dtype: Literal["uint16", "<u2", "uint32", "<u4"] = NARROW
+    dtype: Literal["uint16", "<u2", "uint32", "<u4"] = "uint16"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Type of the tokens of a file, in little-endian order."""
+        return np.dtype(self.dtype).newbyteorder("<")
 
 
 def read_tinystories(folder: Path) -> TextSplits:
@@ -128,9 +124,9 @@ def read_meta(path: Path) -> Meta:
         meta = Meta.model_validate(settings)
     except ValidationError as error:
         raise DataError(f"{path}: {'; '.join(list_faults(error, Meta, settings))}") from None
-    most = min(MOST_TOKENS, 2 ** (8 * TYPES[meta.dtype].itemsize))
+    most = min(MOST_TOKENS, 2 ** (8 * meta.stored.itemsize))
     if meta.vocab_size > most:
-        got = f"{meta.vocab_size}: write wider tokens, and dtype {WIDE}"
+        got = f"{meta.vocab_size}: write wider tokens, and dtype uint32"
         raise DataError(
             f"{path}: vocab_size: expected an integer in 2 .. {most} with tokens in "
             f"{meta.dtype}, got {got}"
@@ -144,7 +140,7 @@ def read_meta(path: Path) -> Meta:
 
 def read_tokens(path: Path, meta: Meta) -> TokenText:
     """Return the tokens of a file, and its stories, which the separator ends."""
-    dtype = TYPES[meta.dtype]
+    dtype = meta.stored
     with FILES.reading(path, path.parent), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if not size or size % dtype.itemsize:
@@ -161,7 +157,7 @@ def read_tokens(path: Path, meta: Meta) -> TokenText:
     bounds = np.stack([places[:-1] + 1, places[1:]], axis=1)
     text = _build_text(
         path,
-        tokens.view(STORED[dtype.itemsize]),
+        tokens.view(f"<i{dtype.itemsize}"),  # a tensor has the same bits as signed integers
         bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS],
     )
     check_tokens(text.tokens, meta.vocab_size, str(path), "the vocab_size of meta.json")

@@ -34,16 +34,19 @@ LEDGER_AXES = {
     RESET_LEDGER: 0,
 }
 SHAPED_COMPONENTS = (
-    *(
-        "attribution",
-        "blending_warning",
-        "holding_warning",
-        "pbrs",
-        "synergy",
-        "rent",
-        "alpha_shock",
-    ),
-    *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR_COMPONENT),
+    "attribution",
+    "blending_warning",
+    "holding_warning",
+    "pbrs",
+    "synergy",
+    "rent",
+    "alpha_shock",
+    "occupancy_rent",
+    "fossil_rent",
+    "op_shaping",
+    "terminal",
+    "hindsight",
+    GOVERNOR_COMPONENT,
 )
 SIMPLIFIED_COMPONENTS = ("pbrs", "intervention", "terminal", GOVERNOR_COMPONENT)
 BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR_COMPONENT)
@@ -155,11 +158,11 @@ class LegacyRule(WithoutPotential):
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        shapes = {name: (envs, *(slots,) * LEDGER_AXES[name]) for name in self.ledger_names}
-        kinds = {name: torch.int64 if name == "prev_params" else torch.float32 for name in shapes}
-        leaves = {
-            name: torch.zeros(shapes[name], dtype=kinds[name], device=device) for name in shapes
-        }
+        leaves: dict[str, Tensor] = {}
+        for name in self.ledger_names:
+            kind = torch.int64 if name == "prev_params" else torch.float32
+            shape = (envs, *(slots,) * LEDGER_AXES[name])
+            leaves[name] = torch.zeros(shape, dtype=kind, device=device)
         return TensorDict(leaves, batch_size=[envs], device=device)
 
     def __call__(
@@ -177,22 +180,18 @@ class LegacyRule(WithoutPotential):
             for name, leaf in ledger.items()
         }
         amounts, carried = self.step(self, inputs, old)
+        penalty = torch.full_like(real, 0.0 - self.governor_penalty)
         amounts = {
-            name: amounts[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, amounts[name])
-            for name in amounts
-        }
-        amounts[GOVERNOR_COMPONENT] = choose(
-            back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0
-        )
-        over = {
-            name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back
-            for name in carried
-        }
-        kept = {
-            name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()
-        }
-        reward = torch.stack([amounts[name] for name in self.components], dim=-1).sum(-1)
-        return reward, {name: amounts[name] for name in self.components}, ledger.replace(kept)
+            name: amount if name == FORFEIT_COMPONENT else choose(back, 0.0, amount)
+            for name, amount in amounts.items()
+        } | {GOVERNOR_COMPONENT: choose(back, penalty, 0.0)}
+        components = {name: amounts[name] for name in self.components}
+        kept: LeafDict = {}
+        for name, leaf in carried.items():
+            over = inputs.horizon if name == RESET_LEDGER else inputs.horizon | back
+            kept[name] = choose(expand_mask(over, leaf), 0, leaf)
+        reward = torch.stack([*components.values()], dim=-1).sum(-1)
+        return reward, components, ledger.replace(kept)
 
     def pay_slots(
         self,

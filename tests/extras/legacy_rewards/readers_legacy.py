@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import torch
-from legacy_rows import rows_of
 from readers_measure import near
 
 from morphogen.extras.legacy_rewards import kernels as parts
 from morphogen.extras.legacy_rewards.kernels import (
     OptionalValue,
+    SlotRows,
     basic_reward,
     escrow_reward,
     rent_and_shock_inputs,
@@ -46,6 +46,43 @@ PLAIN = (
     ),
     *("n_active_seeds", "n_fossilized", "n_contributing_fossilized", "escrow_balance"),
 )
+
+
+REALS = (
+    "interaction_sum",
+    "val_acc",
+    "val_acc_delta",
+    "effective_seed_params",
+    "alpha_delta_sq_sum",
+    "escrow_balance",
+    "drip_scale",
+)
+OPTIONAL = ("contribution", "uncommitted", "progress", "stage_gain")
+COUNTS = {  # by their values in an empty slot
+    **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"), 0),
+    **dict.fromkeys(("left", "n_active_seeds", "n_fossilized", "n_contributing_fossilized"), 0),
+    "op": int(Op.WAIT),
+    "epoch": 1,
+    "stage": int(Stage.DORMANT),
+    "host_params": 1000,
+}
+
+
+def rows_of(*, dtype: torch.dtype, last: bool = False, **given) -> SlotRows:
+    """One row; None stands for what was not measured.  An empty slot unless given."""
+
+    def maybe(value) -> OptionalValue:
+        known = value is not None
+        return OptionalValue(
+            torch.tensor([value if known else torch.nan], dtype=dtype), torch.tensor([known])
+        )
+
+    return SlotRows(
+        last=torch.tensor([last]),
+        **{name: torch.tensor([given.get(name, value)]) for name, value in COUNTS.items()},
+        **{name: torch.tensor([given.get(name, 0.0)], dtype=dtype) for name in REALS},
+        **{name: maybe(given.get(name)) for name in OPTIONAL},
+    )
 
 
 def close(got: torch.Tensor, want, name: str = "") -> None:

@@ -81,6 +81,7 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
 @pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
 def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("morphogen.extras.search.threshold_search.DRAWN", 6)
     out = tmp_path / "best.json"
     words = [
         "--preset",

@@ -8,7 +8,7 @@ from support.extras import needs_extra
 from bench.harness.bench_scenes import TOKENS, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench
-from bench.speed import checkpoint, compiled, data, launches, telemetry
+from bench.speed import compiled, data, launches
 from bench.speed.epoch import build_epoch
 
 
@@ -82,22 +82,6 @@ def test_bare_hosts_train_and_score_like_hosts_with_empty_slots():
 def test_an_epoch_of_a_scene_starts_from_the_same_state_at_every_call():
     ours = build_scene("digits", 2, "kept", minibatches=2)
     assert torch.equal(ours.train().host.params, ours.train().host.params)
-
-
-@pytest.mark.slow
-def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
-    rows = telemetry.measures(quick, 2, 2)
-    assert [row.name for row in rows] == ["telemetry_normal", "telemetry_debug"]
-    assert all(row.value > 0 for row in rows)
-
-
-@pytest.mark.slow
-def test_rounds_that_are_saved_end_with_the_same_hosts(quick):
-    rows = checkpoint.measures(quick, 2, 2)
-    assert [row.name for row in rows] == [
-        f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")
-    ]
-    assert all(row.value > 0 for row in rows)
 
 
 def test_streamed_batches_are_those_of_resident_data(quick):

@@ -15,7 +15,12 @@ from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
+from torch.distributed.elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    SignalException,
+    Std,
+    start_processes,
+)
 
 from morphogen.cli.process import EXITS, UNEXPECTED
 from morphogen.errors import RankError
@@ -54,17 +59,21 @@ def run_workers(command_line: str, ranks: int, environment: Mapping[str, str]) -
     words = ("-m", "morphogen", *shlex.split(command_line)[1:])
     logging.getLogger(ELASTIC).setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder, _restored_handlers():
-        context = start_processes(
-            "morphogen",
-            sys.executable,
-            args=dict.fromkeys(range(ranks), words),
-            envs={
-                rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-                for rank in range(ranks)
-            },
-            logs_specs=DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
-        )
-        received = forward_signals(list(context.pids().values()))
+        hidden = dict.fromkeys(range(1, ranks), Std.ALL)
+        try:
+            context = start_processes(
+                "morphogen",
+                sys.executable,
+                args=dict.fromkeys(range(ranks), words),
+                envs={
+                    rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                    for rank in range(ranks)
+                },
+                logs_specs=DefaultLogsSpecs(folder, redirects=hidden),
+            )
+            received = forward_signals(list(context.pids().values()))
+        except SignalException as error:  # torch ends the ranks that have started
+            return SIGNAL_CODE + error.sigval
         codes = wait_for_end(context)
         return command_code(codes, received, context)
 

@@ -84,6 +84,7 @@ from morphogen.evaluation.play import play as play
 from morphogen.extras.arrays.array_data import from_arrays as from_arrays
 from morphogen.extras.arrays.array_data import from_torch as from_torch
 from morphogen.extras.compare.comparison import compare as compare
+from morphogen.extras.inspection.inspect_run import tables as tables
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec
 from morphogen.extras.text.token_text import TextSplits as TextSplits
@@ -135,7 +136,6 @@ from morphogen.state.measure import TickReport as TickReport
 from morphogen.state.measure import TrainMetrics as TrainMetrics
 from morphogen.state.measure import Validation as Validation
 from morphogen.train.checkpoint import load_checkpoint as load_checkpoint
-from morphogen.train.inspect_run import tables as tables
 from morphogen.train.loop import Hooks as Hooks
 from morphogen.train.loop import Parts as Parts
 from morphogen.train.loop import Scheduler as Scheduler

@@ -16,8 +16,8 @@ import pytest
 from support.extras import has_extra
 
 import morphogen as mg
+from morphogen.cli.main import main
 from morphogen.log.jsonl import event_kinds
-from morphogen.train.inspect_run import inspect_path
 
 LOGS = Path(__file__).parent / "data/logs"
 NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
@@ -26,7 +26,18 @@ CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "Checkpoi
 CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
 pytestmark = pytest.mark.skipif(
     not all(
-        map(has_extra, ("alarms", "details", "former_logs", "regimes", "scoreboard", "statistics"))
+        map(
+            has_extra,
+            (
+                "alarms",
+                "details",
+                "former_logs",
+                "inspection",
+                "regimes",
+                "scoreboard",
+                "statistics",
+            ),
+        )
     ),
     reason="the logs hold events of extras",
 )
@@ -97,14 +108,15 @@ def test_the_logs_hold_every_kind_that_a_run_on_a_cpu_can_have():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_log_of_before_is_inspected_and_has_its_tables(name):
+def test_a_log_of_before_is_inspected_and_has_its_tables(name, capsys):
     rows = Counter(row[0] for row in recorded(name))
     tables = mg.tables(LOGS / name)
     counts = {"rounds": "RoundCompleted", "episodes": "EpisodeCompleted", "rollbacks": "RolledBack"}
     assert {table: len(tables[table]) for table in counts} == {
         table: rows[kind] for table, kind in counts.items()
     }
-    assert f"{rows['RoundCompleted']} rounds done" in inspect_path(LOGS / name).facts["status"]
+    assert main(["inspect", str(LOGS / name)]) == 0
+    assert f"{rows['RoundCompleted']} rounds done" in capsys.readouterr().out
 
 
 def comparable(rows):

@@ -71,7 +71,7 @@ TORCH_FREE = (
     "morphogen.extras.pictures.page",
     "morphogen.extras.watch.rounds_table",
     "morphogen.log.console",
-    "morphogen.train.inspect_run",
+    "morphogen.extras.inspection.inspect_run",
     "morphogen.train.sinks",
     "morphogen.train.stop_signals",
     "morphogen.config.reference",

@@ -24,16 +24,16 @@ from morphogen.cli import main, setting_flags, train
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.extras.inspection.inspect_run import inspect_path, overview
+from morphogen.extras.inspection.run_reader import read_run
+from morphogen.extras.inspection.views import build_views
 from morphogen.extras.pictures.page import import_plots
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log import run_directory
 from morphogen.log.console import Console
-from morphogen.log.run_log import read_run
-from morphogen.log.views import build_views
 from morphogen.state.tensor_trees import load_tree, save_tree
 from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint import load_checkpoint
-from morphogen.train.inspect_run import inspect_path, overview
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())

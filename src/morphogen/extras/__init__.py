@@ -14,6 +14,7 @@ own: an extra plugs in at the same hooks as every package.
     alarms           limits on the numbers of a round, and signs of seeds
     scoreboard       outcomes of the seeds of each blueprint
     statistics       actions, masks, rewards and observations of a round
+    inspection       facts and tables of a run: `inspect`, `mg.tables`
     former_logs      logs of earlier versions
     details          events about epochs that the core does not read
     watch            a live table of a run
@@ -29,8 +30,9 @@ Parts are registered by the entry points of this distribution, in `pyproject.tom
     [project.entry-points."morphogen.tasks"]
     pydoc = "morphogen.extras.text.tasks:PYDOC"
 
-An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`, and
-`search`, which builds on `schedules`.  The core imports no extra.  An extra can be deleted with its
-folder, its entry points and its tests; `python tests/tools/without_extra.py NAME` shows that the
-other tests pass without it.  Importing this package loads nothing, no torch either.
+An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`, `search`,
+which builds on `schedules`, and `pictures`, which builds on `inspection`.  The core imports no
+extra.  An extra can be deleted with its folder, its entry points and its tests; `python
+tests/tools/without_extra.py NAME` shows that the other tests pass without it.  Importing this
+package loads nothing, no torch either.
 """

@@ -18,7 +18,7 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
     messages            an event as a line for people
     run_directory       names of all files of a run; `create_directory`, `own_directory`; `locks`:
                         one process per run
-    run_log             `read_run`, `events`: a run read back; `tables`, `views`: its tables
+    run_log             `events`: the log of a run read back
     console             progress, tables and summary on the terminal
     codec               dataclasses and arrays as plain trees and back
 

@@ -1,9 +1,8 @@
-"""A run directory without its checkpoints: config, manifest, tables of its events."""
+"""The log of a run read back: its config and its events."""
 
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from typing_extensions import TypedDict
 
 from morphogen.config.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.errors import ConfigError, DataError
-from morphogen.log import run_directory, tables
+from morphogen.log import run_directory
 from morphogen.log.codec import describe_fault
 from morphogen.log.derive import derive_events, derived_kinds
 from morphogen.log.events import Envelope, Json, tidy
@@ -20,9 +19,7 @@ from morphogen.log.jsonl import FORMAT, LogFormat, decode, former_format
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunStarted
 from morphogen.log.record_files import list_records, read_record
-from morphogen.log.tables import Row, Tables
 from morphogen.vocab.paths import expand_path
-from morphogen.vocab.text import escape_text
 
 # the settings of a run of an earlier version are not checked, unlike a new run's
 LOOSE = ConfigDict(strict=True, extra="allow")
@@ -53,37 +50,7 @@ class RunConfig(TypedDict, total=False):
     reward: Json
 
 
-@with_config(LOOSE)
-class RunManifest(TypedDict, total=False):
-    """Entries of the manifest of a run that its readers look at."""
-
-    status: str
-    versions: dict[str, str]
-    last_checkpoint: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunLog:
-    """One run, as far as it has come."""
-
-    path: Path
-    config: Row
-    manifest: Row
-    tables: Tables
-
-    @property
-    def name(self) -> str:
-        """Name of the directory, printable."""
-        return escape_text(self.path.resolve().name)
-
-    def events(
-        self, kinds: Collection[str] | None, rounds: Collection[int] | None = None
-    ) -> Iterator[Envelope]:
-        """Read the events of these names and rounds (from 0) again; None: all."""
-        return iterate_events(event_folder(self.path, self.config), kinds, rounds)
-
-
-def open_run(path: Path) -> Row:
+def open_run(path: Path) -> Json:
     """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for
     a damaged file.
     """
@@ -94,33 +61,15 @@ def open_run(path: Path) -> Row:
         )
         raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found{hint}")
     run_directory.refuse_links(path)
-    return _read_config(path)
+    return read_config(path)
 
 
-def read_run(path: Path) -> RunLog:
-    """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged
-    file.
-    """
-    config = open_run(path)
-    manifest = _read_object(path / run_directory.MANIFEST, RunManifest)
-    folder = event_folder(path, config)
-    try:
-        rows = tables.fold(iterate_events(folder, tables.KINDS))
-    except DataError:
-        raise
-    except (ValueError, IndexError) as error:  # rows of unequal lengths
-        raise DataError(
-            f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}"
-        ) from None
-    return RunLog(path, config, manifest, rows)
-
-
-def _read_config(run: Path) -> Row:
+def read_config(run: Path) -> Json:
     """The config of a run of this or an earlier version."""
-    return {"telemetry": {}} | _read_object(run / run_directory.CONFIG, RunConfig)
+    return {"telemetry": {}} | read_object(run / run_directory.CONFIG, RunConfig)
 
 
-def _read_object(path: Path, kind: Any) -> Row:
+def read_object(path: Path, kind: Any) -> Json:
     """Read a JSON object whose values fit the keys of a TypedDict; empty without the file."""
     if not os.path.lexists(path):
         return {}
@@ -135,14 +84,14 @@ def _read_object(path: Path, kind: Any) -> Row:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
 
 
-def event_folder(path: Path, config: Row) -> Path:
+def event_folder(path: Path, config: Json) -> Path:
     """Return the folder of the event file and the records of a run."""
     return run_directory.events_folder(path, config["telemetry"].get("dir"))
 
 
 def read_rounds(path: Path) -> list[BatchSummary]:
     """Return the completed rounds in the event file of a run."""
-    folder = event_folder(path, _read_config(path))
+    folder = event_folder(path, read_config(path))
     marker = f'"event":"{BatchSummary.NAME}"'
     events = read_events(folder / run_directory.EVENTS, lambda text: marker in text)
     return [event.data for event in events if isinstance(event.data, BatchSummary)]

@@ -14,7 +14,6 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
 - `resume`: `find_resume_point` decides which checkpoint is loaded, `check_compatible` which
   settings may differ, `describe_reproducibility` what is promised for the rest of the run,
   `branch_run` copies a run up to a checkpoint
-- `inspect_run`: contents of a run directory or a checkpoint, and `mg.tables`
 - `held_out_plays`: the learning curve, and the evaluation after the last round
 - `warm_up`: every unit is compiled before the run directory exists
 - `manifest`: contents of `manifest.json`, and all that the last bits of results depend on besides
@@ -23,6 +22,6 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
 - `stop_signals`: the first Ctrl-C stops a run where it can be resumed
 
 Imports every package below `testing`.
-The package, `inspect_run`, `sinks`, `checkpoint_store` and `stop_signals` load no torch; the others
+The package, `sinks`, `checkpoint_store` and `stop_signals` load no torch; the others
 do.
 """

@@ -10,7 +10,7 @@ from support.forked_commands import run_command
 from support.small_runs import cifar_files
 
 import morphogen as mg
-from morphogen.log.run_log import iterate_events, read_run
+from morphogen.log.run_log import iterate_events
 
 COMMAND = (
     "train ppo --preset cifar_baseline --task cifar_baseline --rounds 1 --envs 1 "
@@ -43,14 +43,14 @@ def test_it_trains_five_epochs_of_one_env_and_sums_up(ended):
     assert summary.startswith("1 held-out instance, the same for every policy")
     assert "1 round in 0:" in summary
     assert f"files: runs/{run.name}" in summary
-    log = read_run(run)
-    assert (log.config["task"], log.config["envs"], log.config["episode_length"]) == (
-        "cifar_baseline",
-        1,
-        EPOCHS,
+    config, manifest = (
+        json.loads((run / f"{name}.json").read_text()) for name in ("config", "manifest")
     )
-    assert log.manifest["status"] == "completed"
-    assert [row["host_params"] for row in log.tables["starts"]] == [6_418]
+    sizes = (config["task"], config["envs"], config["episode_length"])
+    assert sizes == ("cifar_baseline", 1, EPOCHS)
+    assert manifest["status"] == "completed"
+    (start,) = iterate_events(folder / "DIR", {"RunStarted"})
+    assert start.data.host_params == 6_418
     assert set(json.loads((run / "result.json").read_text())["policies"]) == ARMS
 
 

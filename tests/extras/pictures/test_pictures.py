@@ -24,10 +24,10 @@ from support.subprocess_env import OURS
 
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
+from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.pictures import plots
 from morphogen.extras.pictures.page import MAX_RUNS, report
 from morphogen.extras.pictures.plots import PLOTS, limit_to_learned
-from morphogen.log.run_log import read_run
 
 matplotlib = pytest.importorskip(
     "matplotlib", reason="needs the extra: pip install 'morphogen[report]'"

@@ -9,8 +9,9 @@ from morphogen import train_ppo_vectorized
 from morphogen.data.image_view import View
 from morphogen.data.instances import draw_instances
 from morphogen.env.setup import build_setup, describe_run
+from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.regimes.regime_spec import RegimeSpec
-from morphogen.log.run_log import events, read_run
+from morphogen.log.run_log import events
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 

@@ -8,8 +8,8 @@ from support import generated_logs
 
 from morphogen.config.host import seed_macs
 from morphogen.config.task import TASKS
-from morphogen.log.tables import KINDS, fold
-from morphogen.log.views import build_views
+from morphogen.extras.inspection.folded_tables import KINDS, fold
+from morphogen.extras.inspection.views import build_views
 from morphogen.vocab.blueprint import Blueprint
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)

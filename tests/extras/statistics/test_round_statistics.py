@@ -12,11 +12,11 @@ from support import generated_logs
 from support.random_records import epochs_run, round_record
 
 from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.extras.inspection.folded_tables import KINDS, fold
+from morphogen.extras.inspection.views import build_views
 from morphogen.extras.statistics.round_statistics import RoundStatistics
 from morphogen.extras.statistics.statistic_kinds import ObservationStats
 from morphogen.log.monitors import FinishedRound, RunPlan
-from morphogen.log.tables import KINDS, fold
-from morphogen.log.views import build_views
 from morphogen.vocab.action import HEADS, RELEVANT, Op
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 12))

@@ -344,7 +344,7 @@ WRONG = [
         ["train", "--reward", "gold"],
         "reward.rule: expected one of sparse, delta, value, rent, loss, anytime",
     ),
-    (["inspect", "x", "y"], "unrecognized arguments: y"),
+    (["evaluate", "x", "y"], "unrecognized arguments: y"),
     (
         ["train", "--taks", "digits"],
         "--taks digits (did you mean --task?) (see morphogen train --help)",
@@ -496,7 +496,7 @@ def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatc
     """Torch makes it when it is loaded, and fails with a traceback."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "graphs"))
-    assert main.main(["inspect", "run"]) == 2
+    assert main.main(["evaluate", "run"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "morphogen: error: TORCHINDUCTOR_CACHE_DIR: expected a folder that can be created, got "

@@ -1,7 +1,6 @@
 """Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run."""
 
 import errno
-import json
 import os
 import re
 import stat
@@ -13,10 +12,7 @@ from morphogen.cli import main
 from morphogen.config import files
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.errors import ConfigError, DataError
-from morphogen.extras.watch.rounds_table import watch
-from morphogen.log.run_log import read_run
-from morphogen.train.inspect_run import inspect_path
+from morphogen.errors import ConfigError
 
 
 def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
@@ -79,59 +75,14 @@ def test_a_reason_is_one_line_that_a_terminal_can_show():
 STARTED = generated_logs.events(rounds=1, envs=3, epochs=4)[0]
 
 
-@pytest.mark.parametrize("name", ["config.json", "manifest.json", "events.jsonl"])
-def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
-    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    (run / name).unlink()
-    os.mkfifo(run / name)
-    with pytest.raises(DataError, match=f"{name} cannot be read: expected a file"):
-        read_run(run)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("config.json", {"rounds": "3"}, "config.rounds: expected"),
-        ("config.json", {"telemetry": 3}, "config.telemetry: expected"),
-        ("config.json", {"telemetry": {"dir": 3}}, "config.telemetry.dir: expected .* got 3"),
-        ("config.json", {"instance": {"width": [1]}}, "config.instance.width"),
-        ("manifest.json", {"versions": {"torch": 2}}, "manifest.versions.torch: expected"),
-        ("manifest.json", {"status": None}, "manifest.status: expected .* got null"),
-    ],
-)
-def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(
-    tmp_path, name, change, message
-):
-    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
-    with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
-        read_run(run)
-
-
-def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
-    run, outside = (
-        generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2),
-        tmp_path / "elsewhere",
-    )
-    outside.mkdir()
-    (run / "events.jsonl").rename(outside / "events.jsonl")
-    config = json.loads((run / "config.json").read_text())
-    config["telemetry"]["dir"] = str(outside)
-    (run / "config.json").write_text(json.dumps(config))
-    assert inspect_path(run).facts["events"] == f"read from {outside}, outside of the run directory"
-    watch(run, once=True)
-    assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
-
-
 def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
     for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb", "--envs=--"):
         assert main.main(["train", "--print-config", "--out", word_]) == main.USAGE
         assert "morphogen: error: argument 4: expected printable text" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["inspect", "watch --once"])
-def test_a_name_that_no_file_can_have_is_refused(command, capsys):
-    assert main.main([*command.split(), "x" * 300]) == main.USAGE
+def test_a_name_that_no_file_can_have_is_refused(capsys):
+    assert main.main(["evaluate", "x" * 300]) == main.USAGE
     assert capsys.readouterr().err.startswith("morphogen: error: ")
 
 

@@ -10,9 +10,8 @@ from support import generated_logs
 
 from morphogen.config import files
 from morphogen.errors import ConfigError
-from morphogen.extras.watch.rounds_table import event_file
 from morphogen.log import run_directory
-from morphogen.log.run_log import read_rounds, read_run
+from morphogen.log.run_log import events, read_rounds
 
 CONFIG = '{"task": "digits"}\n'
 
@@ -187,5 +186,4 @@ def test_the_event_folder_of_a_config_is_absolute_or_relative_to_the_run(
     (run / "config.json").write_text(json.dumps(config))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(read_rounds(run)) == len(read_run(run).tables["rounds"]) == 2
-    assert event_file(run) == folder / "events.jsonl"
+    assert len(read_rounds(run)) == len(list(events(run, kinds={"RoundCompleted"}))) == 2

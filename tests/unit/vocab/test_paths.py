@@ -16,7 +16,7 @@ from morphogen.vocab.paths import expand_path
 
 UNKNOWN = "~nobody_of_this_name/x"
 CALLS = {
-    "tables": lambda: mg.tables("~/none"),
+    **rows_of_extra("inspection", lambda: {"tables": lambda: mg.tables("~/none")}),
     "events": lambda: mg.events("~/none"),
     "evaluate": lambda: mg.evaluate("~/none"),
     **rows_of_extra(
@@ -54,12 +54,12 @@ COMMANDS = (
     *["train heuristic --preset smoke --policy schedule:{}"] * has_extra("schedules"),
     'train --preset smoke --set telemetry.dir="{}"',
     *(
-        "inspect {}",
         "resume {}",
         "evaluate {}",
         "evaluate {} --json {}",
         "watch {}",
     ),
+    *["inspect {}"] * has_extra("inspection"),
     *["report {}"] * has_extra("pictures"),
     *("compare {} {}x", "compare smoke rule:rent --out {}") * has_extra("compare"),
     "bench --json {}",

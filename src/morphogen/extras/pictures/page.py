@@ -18,10 +18,10 @@ from typing import Any
 
 from morphogen.config import files
 from morphogen.errors import ConfigError
+from morphogen.extras.inspection.folded_tables import Row
+from morphogen.extras.inspection.inspect_run import overview
+from morphogen.extras.inspection.run_reader import RunLog, read_run
 from morphogen.log import run_directory
-from morphogen.log.run_log import RunLog, read_run
-from morphogen.log.tables import Row
-from morphogen.train.inspect_run import overview
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from morphogen.extras.inspection.folded_tables import Row
+from morphogen.extras.inspection.run_reader import RunLog
+from morphogen.extras.inspection.views import held_out_table, mean_with_error, rows_of_round
 from morphogen.log.events import Envelope, mean_known
 from morphogen.log.kinds.epoch import SeedGerminated, StageChanged
-from morphogen.log.run_log import RunLog
-from morphogen.log.tables import Row
-from morphogen.log.views import held_out_table, mean_with_error, rows_of_round
 from morphogen.vocab.stage import Stage
 
 RunRows = Mapping[str, Sequence[Row]]  # run -> rows

@@ -14,9 +14,9 @@ import morphogen as mg
 from morphogen.cli import main
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
-from morphogen.log.run_log import read_run
-from morphogen.log.views import VIEWS
-from morphogen.train.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
+from morphogen.extras.inspection.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
+from morphogen.extras.inspection.run_reader import read_run
+from morphogen.extras.inspection.views import VIEWS
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.log.views import Point, hypervolume, pareto_front
+from morphogen.extras.inspection.views import Point, hypervolume, pareto_front
 
 # Few values, so that points are often equal in something.
 coarse = st.builds(

@@ -8,11 +8,11 @@ from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
+from morphogen.extras.inspection.folded_tables import Row
+from morphogen.extras.inspection.run_reader import RunLog, read_run
+from morphogen.extras.inspection.views import build_views
 from morphogen.log import run_directory
 from morphogen.log.console import format_duration, format_number
-from morphogen.log.run_log import RunLog, read_run
-from morphogen.log.tables import Row
-from morphogen.log.views import build_views
 from morphogen.train import checkpoint_store
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import name_map

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from morphogen.extras.inspection.folded_tables import Row, Tables
 from morphogen.log.events import mean_known
-from morphogen.log.tables import Row, Tables
 from morphogen.vocab.action import Op
 from morphogen.vocab.text import name_map
 

@@ -1,5 +1,6 @@
 """Command `inspect`: facts and tables of a run directory or a checkpoint."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 
@@ -26,10 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Print the facts, then the tables; as JSON with all rows."""
-    inspect_path = import_module("morphogen.train.inspect_run").inspect_path
+    inspect_path = import_module("morphogen.extras.inspection.inspect_run").inspect_path
     if args.json:
         process.print_json(tidy(inspect_path(args.path, most=None)._asdict()))
         return
     contents = inspect_path(args.path)
-    print(*(escape_text(f"{name:<22}{fact}") for name, fact in contents.facts.items()), sep="\n")
+    for name, fact in contents.facts.items():
+        sys.stdout.write(escape_text(f"{name:<22}{fact}") + "\n")
     process.print_tables(contents.tables.items())

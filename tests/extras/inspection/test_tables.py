@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from support import generated_logs
 from support.extras import needs_extra
 
-from morphogen.log.tables import KINDS, fold
-from morphogen.log.views import VIEWS, build_views, flatten_row
+from morphogen.extras.inspection.folded_tables import KINDS, fold
+from morphogen.extras.inspection.views import VIEWS, build_views, flatten_row
 
 
 def known(events):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from morphogen.log.views import Point, Reference, hypervolume, pareto_front
+from morphogen.extras.inspection.views import Point, Reference, hypervolume, pareto_front
 
 
 def read_pareto(row: dict, dtype: torch.dtype) -> None:

@@ -277,7 +277,7 @@ def size(tree):
 class Runs:
     """Run directories: each of their JSON files, and the event file."""
 
-    FILES = (run_directory.CONFIG, run_directory.MANIFEST, run_directory.RESULT)
+    FILES = (run_directory.CONFIG, run_directory.MANIFEST)
 
     def __init__(self, folder):
         self.path = generated_logs.write(folder / "run", rounds=2, envs=2, epochs=3)

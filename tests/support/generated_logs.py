@@ -25,7 +25,6 @@ from morphogen.log.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, code_labels
 
-POLICIES = ("wait", "random", "heuristic", "ppo")
 Events = list[Envelope]
 
 
@@ -53,7 +52,7 @@ def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     return found
 
 
-def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> Path:
+def write(path: Path, found: Events | None = None, **sizes) -> Path:
     """A run directory with these events."""
     found = events(**sizes) if found is None else found
     start = next(event.data for event in found if isinstance(event.data, RunStarted))
@@ -66,9 +65,6 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
         "last_checkpoint": None,
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    if result:
-        (path / "result.json").write_text(json.dumps(_result(start.envs)))
-        (path / "evaluation.json").write_text(json.dumps(EVALUATION))
     lines = [encode(event, seq=i, time=float(i)) for i, event in enumerate(found)]
     (path / "events.jsonl").write_text("".join(lines))
     return path
@@ -137,51 +133,6 @@ def _completed(rounds) -> RunCompleted:
         error=None,
         run_s=754.0,
     )
-
-
-def _result(envs):
-    dice = random.Random(9)
-    policies = {}
-    for i, name in enumerate(POLICIES):
-        grown = [dice.random() * i / 4 for _ in range(envs)]
-        policies[name] = {
-            "network_value": [0.7 + 0.1 * one for one in grown],
-            "committed_accuracy": [70 + 15 * one for one in grown],
-            "params_ratio": [1 + one for one in grown],
-            "success_share": [0.0] * envs,
-            "stability": [0.9] * envs,
-            "params": [438] * envs,
-            "rollbacks": [0] * envs,
-        }
-    return {"split": "validation", "episodes": envs, "policies": policies}
-
-
-def _ends(value, room):
-    return {"value": value, "low": value - room, "high": value + room}
-
-
-EVALUATION = {
-    "episodes": 64,
-    "statistics": {
-        "trained": {
-            "mean": _ends(0.7, 0.03),
-            "iqm": _ends(0.72, 0.04),
-            "difference": None,
-            "improvement": None,
-        },
-        "wait": {
-            **{"mean": _ends(0.65, 0.03), "iqm": _ends(0.66, 0.04)},
-            **{"difference": _ends(0.05, 0.02), "improvement": _ends(0.8, 0.1)},
-        },
-    },
-    "profiles": {
-        "tau": [0.5, 0.6, 0.7],
-        "arms": {
-            "trained": {"value": [1.0, 0.8, 0.5], "low": [1.0, 0.7, 0.4], "high": [1.0, 0.9, 0.6]},
-            "wait": {"value": [1.0, 0.5, 0.1], "low": [1.0, 0.4, 0.0], "high": [1.0, 0.6, 0.2]},
-        },
-    },
-}
 
 
 def _round(dice, record) -> Events:

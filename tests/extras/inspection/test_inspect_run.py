@@ -15,7 +15,6 @@ from morphogen.cli import main
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.extras.inspection.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
-from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.inspection.views import VIEWS
 
 
@@ -44,7 +43,7 @@ def test_a_run_is_told_in_a_few_facts(run):
 
 def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
     begun = generated_logs.write(
-        tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1], result=False
+        tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1]
     )
     facts = inspect_path(begun).facts
     assert facts["status"] == "running, 0 rounds done"
@@ -105,15 +104,6 @@ def test_the_command_prints_the_tables_and_loads_no_torch(run):
     assert "…" not in done.stdout
 
 
-def test_rounds_are_shown_from_one(run):
-    rounds = [event.data.round for event in read_run(run).events({"RoundCompleted"})]
-    assert rounds == list(range(12))
-    shown = tables(run)
-    for name in ("rounds", "updates", "throughput"):
-        assert [row["round"] for row in shown[name]] == list(range(1, 13)), name
-    assert inspect_path(run).facts["best round"].split()[1] in map(str, range(1, 13))
-
-
 def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
     config = to_settings(RunSpec(rounds=7))
     path = made_up(3, run_id="x7", config=config).save(tmp_path)
@@ -143,3 +133,10 @@ def test_what_is_neither_is_refused(run, tmp_path, capsys):
     (other / "config.json").write_text("[")
     assert main.main(["inspect", str(other)]) == 3
     assert "config.json is damaged" in capsys.readouterr().err
+
+
+def test_a_document_has_the_facts_and_all_rows(run, capsys):
+    assert main.main(["inspect", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["facts"]["policy"] == "ppo, reward rule delta"
+    assert [row["round"] for row in found["tables"]["rounds"]] == list(range(1, 13))

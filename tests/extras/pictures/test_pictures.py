@@ -175,7 +175,7 @@ def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
 
 
 def test_a_run_without_events_says_so_for_every_plot(tmp_path):
-    run = generated_logs.write(tmp_path / "run", result=False, **SMALL)
+    run = generated_logs.write(tmp_path / "run", **SMALL)
     (run / "events.jsonl").unlink()
     text = report(run).read_text()
     assert len(re.findall(r">no data</p>", text)) == len(NAMES)

@@ -50,7 +50,7 @@ CODES = {
     "gate": Gate,
     "algorithm": Algorithm,
 }
-Row = dict[str, Any]  # field -> its value in every event of a kind
+Row = dict[str, Any]  # field -> its values
 ALL_ENVS, ONE_ENV, SIGNS, DETAILS = range(4)  # groups of the events of an epoch
 
 
@@ -87,10 +87,6 @@ class Places:
         flag = expand_flag(self[VALID[column]], values)
         return np.where(flag, values, NO_VALUE if values.dtype == bool else np.nan)
 
-    def repeat(self, value: Any) -> list[Any]:
-        """Return the same value for every event."""
-        return [value] * len(self)
-
 
 def by_code(value: Callable[[int], Any], codes: Array) -> Array:
     """Return the value of every code, an array of objects."""
@@ -120,7 +116,8 @@ class EventRule:
             by step, then by slot.
         severity: of the events; "": of their kind.
         where: columns -> bool [T], [T, E] or [T, E, S], places of events; None: every epoch.
-        fields: values of fields that `Places.field` does not find.
+        fields: values of fields that `Places.field` does not find: one per event in an array or
+            list, or one for all events.
     """
 
     kind: type[Event]
@@ -135,7 +132,10 @@ class EventRule:
             row = self.fields(places)
             row |= {name: places.field(name) for name in field_names(self.kind) if name not in row}
             for i in range(len(places)):
-                yield {name: values[i] for name, values in row.items()}
+                yield {
+                    name: values[i] if isinstance(values, list | np.ndarray) else values
+                    for name, values in row.items()
+                }
 
 
 @cache
@@ -229,7 +229,7 @@ def _stage_rules(
         return {
             "from_": code_names(Stage, was),
             "to": code_names(Stage, places[new]),
-            "cause": places.repeat(cause),
+            "cause": cause,
             "blueprint": np.where(was == Stage.DORMANT, NO_VALUE, places.field("blueprint")),
             "alpha": places["before.alpha"],
             "age": np.where(start == Stage.DORMANT, 0, places["before.age"]),
@@ -238,7 +238,7 @@ def _stage_rules(
         }
 
     def last_state(places: Places) -> Row:
-        return {**_last_state(places), "reason": places.repeat(kinds.REMOVALS[cause])}
+        return {**_last_state(places), "reason": kinds.REMOVALS[cause]}
 
     order = (ONE_ENV, step)
     germinated = is_move_to(Stage.GERMINATED)
@@ -296,7 +296,7 @@ def _epoch_fields(places: Places) -> Row:
 def _rollback_fields(places: Places) -> Row:
     names = places.facts.components
     amounts = places["components"]
-    penalty = -amounts[:, names.index(PENALTY)] if PENALTY in names else places.repeat(0.0)
+    penalty = -amounts[:, names.index(PENALTY)] if PENALTY in names else 0.0
     return {"reason": panic_names(places["panic"]), "penalty": penalty}
 
 

@@ -36,11 +36,11 @@ def _sign_fields(name: str, places: Places) -> Row:
     harm = places["val_acc"].astype(np.float64) - places["committed_acc"]
     is_ratio = name == "attribution_ratio"
     return {
-        "kind": places.repeat(name),
+        "kind": name,
         "value": places["detector_ratio"] if is_ratio else harm,
-        "limit": places.repeat(RATIO_LIMIT if is_ratio else RANSOM_HARM),
-        "subject": places.repeat(None),
-        "streak": places.repeat(0),
+        "limit": RATIO_LIMIT if is_ratio else RANSOM_HARM,
+        "subject": None,
+        "streak": 0,
     }
 
 

@@ -143,12 +143,12 @@ def _has_layers(columns: Columns) -> Array:
 
 
 def _gradient_fields(places: Places) -> Row:
-    return {"names": places.repeat(places.facts.layers)}
+    return {"names": places.facts.layers}
 
 
 def _reward_fields(places: Places) -> Row:
     totals = np.cumsum(places.columns["components"], axis=0, dtype=np.float64)
-    return {"names": places.repeat(places.facts.components), "totals": totals[places.index]}
+    return {"names": places.facts.components, "totals": totals[places.index]}
 
 
 def _snapshot_fields(places: Places) -> Row:

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -186,7 +185,7 @@ def test_rows_of_a_resumed_run_continue_without_a_gap_and_none_is_there_twice(
 @pytest.fixture
 def service(monkeypatch):
     """A package with loggers of services; its lists hold their ids and the settings they got."""
-    asked, logged = [], []
+    asked, known, logged = [], [], []
     run = SimpleNamespace(
         id="3x7",
         info=SimpleNamespace(run_id="5y9"),
@@ -194,7 +193,8 @@ def service(monkeypatch):
     )
 
     def logger(**knobs):
-        asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
+        asked.append(knobs)
+        known.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
         return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
 
     package = SimpleNamespace(
@@ -202,6 +202,7 @@ def service(monkeypatch):
         MLFlowLogger=logger,
         log_params=logged.append,
         asked=asked,
+        known=known,
         logged=logged,
     )
     monkeypatch.setattr(importlib, "import_module", lambda name: package)
@@ -216,7 +217,7 @@ def test_a_service_continues_its_run_and_gets_the_settings_once(service, tmp_pat
         sink = LOGGERS[name](place, TelemetrySpec())
         sink.write([summary(at)])
         sink.write([summary(at)])
-    assert service.asked == [(None, None), known]
+    assert service.known == [(None, None), known]
     assert service.logged == [config]
 
 
@@ -254,19 +255,10 @@ sink.close()
     assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
-def asked_of(monkeypatch, name, spec, folder):
+def asked_of(service, name, spec, folder):
     """The arguments of the logger of a service."""
-    asked: dict[str, Any] = {}
-
-    def logger(**knobs):
-        asked.update(knobs)
-        run = SimpleNamespace(id="a1", info=SimpleNamespace(run_id="a1"))
-        return SimpleNamespace(log_scalar=lambda *row, step: None, experiment=run)
-
-    loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
-    monkeypatch.setattr(importlib, "import_module", lambda name: loggers)
     LOGGERS[name](LoggerPlace(folder, folder, 8), spec).write([summary(0)])
-    return asked
+    return service.asked[-1]
 
 
 WANDB_VARIABLES = {"WANDB_PROJECT": "theirs", "WANDB_NAME": "mine", "WANDB_DIR": "/scratch"}
@@ -275,21 +267,22 @@ MLFLOW_VARIABLES = {"MLFLOW_TRACKING_URI": "https://server", "MLFLOW_EXPERIMENT_
 
 @pytest.mark.parametrize("value", [None, "", "set"])
 def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(
-    tmp_path, monkeypatch, value
+    service, tmp_path, monkeypatch, value
 ):
     for name, text in WANDB_VARIABLES.items():
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value and text)
-    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
+    asked = asked_of(service, "wandb", TelemetrySpec(), tmp_path)
     named = (asked["project"], asked["exp_name"], asked["log_dir"])
     assert named == (
         tuple(WANDB_VARIABLES.values()) if value else ("morphogen", tmp_path.name, str(tmp_path))
     )
     # wandb reads its environment
     assert all(asked[name] is None for name in ("mode", "tags", "entity", "group"))
+    (tmp_path / "wandb.id").unlink()
     wandb = WandbSpec(project="p", name="n", mode="online", tags=("t",), entity="e", group="g")
-    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(wandb=wandb), tmp_path)
+    asked = asked_of(service, "wandb", TelemetrySpec(wandb=wandb), tmp_path)
     assert (asked["project"], asked["exp_name"], asked["mode"], asked["tags"]) == (
         "p",
         "n",
@@ -299,12 +292,12 @@ def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(
 
 
 @pytest.mark.parametrize("value", [None, "", "set"])
-def test_variables_of_mlflow_count_more_than_defaults(tmp_path, monkeypatch, value):
+def test_variables_of_mlflow_count_more_than_defaults(service, tmp_path, monkeypatch, value):
     for name, text in MLFLOW_VARIABLES.items():
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value and text)
-    asked = asked_of(monkeypatch, "mlflow", TelemetrySpec(), tmp_path)
+    asked = asked_of(service, "mlflow", TelemetrySpec(), tmp_path)
     if value:
         assert asked == {"exp_name": "theirs", "tracking_uri": "https://server"}
     else:

@@ -3,28 +3,16 @@
 For readers who look for a subject outside of the core, or who write a package with parts of their
 own: an extra plugs in at the same hooks as every package.
 
-    text             language models: hosts, blueprints, data sets, tasks
-    arrays           data sets of users, from arrays and torch data sets
-    cifar            data set and tasks of CIFAR-10
-    whitebox         a task kind whose accuracy is a formula, so that the best policy is known
-    regimes          worlds that change within an episode
-    schedules        policies of declared actions: `germinate_one`, `full_cycle`, `schedule:FILE`
-    search           searched schedules and thresholds: `tune`, oracle, clairvoyant, replays
-    ranks            several processes that share the envs of a run
-    alarms           limits on the numbers of a round, and signs of seeds
-    scoreboard       outcomes of the seeds of each blueprint
-    statistics       actions, masks, rewards and observations of a round
-    inspection       facts and tables of a run: `inspect`, `mg.tables`
-    former_logs      logs of earlier versions
-    details          events about epochs that the core does not read
-    watch            a live table of a run
-    loggers          scalars of a run as tables, and for TensorBoard, Weights & Biases, MLflow
-    archetypes       scripted policies, which rank reward rules: the command `rewards`
-    legacy_rewards   the reward rules of the original system, with their settings
-    torchrl          the environment for TorchRL, policies in both directions
-    gymnasium        the environment for Gymnasium
-    sb3              the environment for Stable-Baselines3
+    tasks and worlds     text, arrays, cifar, whitebox, regimes
+    policies             schedules, search, archetypes
+    rewards              legacy_rewards
+    events of a run      alarms, scoreboard, statistics, details, loggers
+    a log read back      inspection, pictures, watch, former_logs
+    commands             compare, catalogue, completion, bench
+    where a run runs     ranks, cpu_graphs, profile
+    other libraries      torchrl, gymnasium, sb3
 
+The package of each says what it holds, and where it plugs in.
 Parts are registered by the entry points of this distribution, in `pyproject.toml`:
 
     [project.entry-points."morphogen.tasks"]

@@ -66,8 +66,10 @@ def test_flat_rows_name_what_was_inside():
 
 
 def test_reading_a_run_loads_no_torch():
-    names = ("log.tables", "log.views", "log.run_log", "train.inspect_run")
-    code = "import sys\n" + "".join(f"import morphogen.{name}\n" for name in names)
+    names = ("folded_tables", "views", "run_reader", "inspect_run")
+    code = "import sys\n" + "".join(
+        f"import morphogen.extras.inspection.{name}\n" for name in names
+    )
     code += "print(sorted({'torch', 'tensordict', 'torchrl', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.split() == [b"[]"]

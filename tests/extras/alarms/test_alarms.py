@@ -164,12 +164,7 @@ def test_every_limit_of_the_table_is_a_setting_and_every_setting_is_used():
         "drop",
         "drop_progress",
     )
-    named = {
-        name
-        for alarm in ALARMS
-        for name in (alarm.limit, alarm.rounds)
-        if isinstance(name, str) and name
-    }
+    named = {name for alarm in ALARMS for name in (alarm.limit, alarm.rounds) if name}
     assert named | set(others) == set(LIMITS)
 
 

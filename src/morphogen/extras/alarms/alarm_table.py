@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from morphogen.log.events import Envelope
@@ -10,26 +10,62 @@ from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.vocab.action import HEADS
 
 Numbers = Mapping[str, float]
-INFO = "info"
-WARNING = "warning"
-ERROR = "error"
 
 
 class Alarm(NamedTuple):
-    """Row of the table: the metric is beyond the limit for some consecutive rounds.
-
-    Of the alarms with one `group`, by default kind and subject, at most the first that fires is
-    reported.
-    """
+    """Row of the table: the metric is beyond the limit for some consecutive rounds."""
 
     kind: str
     metric: str
     op: str  # > or <; nan: the number is not finite
-    limit: str | float = 0.0  # number, or name of a setting
-    rounds: str = ""  # setting with the number of rounds; empty: one round
+    limit: str | None  # setting; None: 0
+    rounds: str | None  # setting with the number of rounds; None: one round
+    severity: str
     subject: str | None = None
-    severity: str = WARNING
-    group: str = ""
+    group: str | None = (
+        None  # of which the first alarm that fires is reported; None: kind and subject
+    )
+
+
+# The fields of each alarm: - is None, like what is left out, and HEAD every head of the action.
+ROWS = """
+ratio_nonfinite ratio_max nan - - error ratio_max ratio
+ratio_nonfinite ratio_min nan - - error ratio_min ratio
+ratio_explosion     moved_ratio_max      >   ratio_explosion     -              warning
+ratio_collapse      moved_ratio_min      <   ratio_collapse      -              warning
+kl_extreme kl > kl_extreme - error - kl
+kl_spike kl > kl_spike - warning - kl
+value_collapse learned_value_loss > value_loss - warning value_loss critic
+value_collapse learned_td_error > td_error - warning td_error_abs_mean critic
+update_skipped      skip_streak          >   -                   -              warning
+behaviour_gap       behaviour_gap        >   behaviour_gap       -              error
+hidden_nonfinite    hidden.h_nonfinite   >   -                   -              error   h
+hidden_explosion    hidden.h_env_rms_max >   hidden_explosion    -              warning h
+hidden_vanishing    hidden.h_rms         <   hidden_vanishing    -              warning h
+hidden_nonfinite    hidden.c_nonfinite   >   -                   -              error   c
+hidden_explosion    hidden.c_env_rms_max >   hidden_explosion    -              warning c
+hidden_vanishing    hidden.c_rms         <   hidden_vanishing    -              warning c
+envs_nonfinite      envs_skipped         >   envs_nonfinite      -              warning
+rollbacks           rollbacks            >   rollbacks           -              warning
+entropy_nonfinite   entropy_head.HEAD    nan -                   -              error   HEAD
+entropy_collapse    entropy_head.HEAD    <   entropy_HEAD        entropy_rounds warning HEAD
+policy_frozen       applied_kl           <   frozen_kl           frozen_rounds  warning
+critic_blind        explained_variance   <   critic_variance     critic_rounds  warning
+return_mismatch     return_gap           >   return_gap          return_rounds  warning
+wait_only           wait_share           >   wait_only           wait_rounds    info
+gradient_drift      gradient_drift       >   gradient_drift      -              warning
+observation_clipped settled_clip_share   >   observation_clipped -              warning
+"""
+
+
+def _read_rows(text: str) -> Iterator[Alarm]:
+    for line in text.strip().splitlines():
+        for head in HEADS if "HEAD" in line else ("",):
+            cells = line.replace("HEAD", head).split()
+            yield Alarm._make(None if cell == "-" else cell for cell in cells)
+
+
+ALARMS = tuple(_read_rows(ROWS))
 
 
 def _is_not_finite(number: float, limit: float) -> bool:
@@ -41,60 +77,6 @@ BEYOND: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "nan": _is_not_finite,
 }
-_RATIOS = [
-    Alarm("ratio_nonfinite", name, "nan", subject=name, severity=ERROR, group="ratio")
-    for name in ("ratio_max", "ratio_min")
-]
-_CRITIC = [
-    Alarm("value_collapse", f"learned_{name}", ">", limit, subject=name, group="critic")
-    for name, limit in (("value_loss", "value_loss"), ("td_error_abs_mean", "td_error"))
-]
-_HIDDEN = [
-    Alarm(f"hidden_{kind}", f"hidden.{part}_{metric}", op, limit, "", part, severity)
-    for part in ("h", "c")
-    for kind, metric, op, limit, severity in (
-        ("nonfinite", "nonfinite", ">", 0.0, ERROR),
-        ("explosion", "env_rms_max", ">", "hidden_explosion", WARNING),
-        ("vanishing", "rms", "<", "hidden_vanishing", WARNING),
-    )
-]
-_ENTROPIES = [
-    *(
-        Alarm("entropy_nonfinite", f"entropy_head.{head}", "nan", subject=head, severity=ERROR)
-        for head in HEADS
-    ),
-    *(
-        Alarm(
-            "entropy_collapse",
-            f"entropy_head.{head}",
-            "<",
-            f"entropy_{head}",
-            "entropy_rounds",
-            subject=head,
-        )
-        for head in HEADS
-    ),
-]
-ALARMS = (
-    *_RATIOS,
-    Alarm("ratio_explosion", "moved_ratio_max", ">", "ratio_explosion"),
-    Alarm("ratio_collapse", "moved_ratio_min", "<", "ratio_collapse"),
-    Alarm("kl_extreme", "kl", ">", "kl_extreme", severity=ERROR, group="kl"),
-    Alarm("kl_spike", "kl", ">", "kl_spike", group="kl"),
-    *_CRITIC,
-    Alarm("update_skipped", "skip_streak", ">"),
-    Alarm("behaviour_gap", "behaviour_gap", ">", "behaviour_gap", severity=ERROR),
-    *_HIDDEN,
-    Alarm("envs_nonfinite", "envs_skipped", ">", "envs_nonfinite"),
-    Alarm("rollbacks", "rollbacks", ">", "rollbacks"),
-    *_ENTROPIES,
-    Alarm("policy_frozen", "applied_kl", "<", "frozen_kl", "frozen_rounds"),
-    Alarm("critic_blind", "explained_variance", "<", "critic_variance", "critic_rounds"),
-    Alarm("return_mismatch", "return_gap", ">", "return_gap", "return_rounds"),
-    Alarm("wait_only", "wait_share", ">", "wait_only", "wait_rounds", severity=INFO),
-    Alarm("gradient_drift", "gradient_drift", ">", "gradient_drift"),
-    Alarm("observation_clipped", "settled_clip_share", ">", "observation_clipped"),
-)
 
 
 def update_numbers(update: Numbers, kl_spike: float) -> dict[str, float]:
@@ -110,8 +92,8 @@ def update_numbers(update: Numbers, kl_spike: float) -> dict[str, float]:
     if update.get("kl", math.inf) > kl_spike and all(map(math.isfinite, ratios.values())):
         numbers |= {f"moved_{name}": ratio for name, ratio in ratios.items()}
     if update.get("free_steps", 0) > 0:
-        learned = ("value_loss", "td_error_abs_mean")
-        numbers |= {f"learned_{name}": update[name] for name in learned if name in update}
+        named = {"learned_value_loss": "value_loss", "learned_td_error": "td_error_abs_mean"}
+        numbers |= {name: update[metric] for name, metric in named.items() if metric in update}
     if update.get("steps_done", 0) > 0 and "kl" in update:
         numbers["applied_kl"] = update["kl"]
     return numbers
@@ -126,12 +108,12 @@ def judge(
     the limit.
     calm: the policy as a whole still has a choice, or may be decided: a collapsed head is no alarm.
     """
-    findings: dict[tuple[str, str | None], Envelope] = {}  # by group
+    findings: dict[str | tuple[str, str | None], Envelope] = {}  # by group
     for alarm in ALARMS:
         number = numbers.get(alarm.metric)
         if number is None:
             continue
-        limit = limits[alarm.limit] if isinstance(alarm.limit, str) else alarm.limit
+        limit = limits[alarm.limit] if alarm.limit else 0.0
         beyond = BEYOND[alarm.op](number, limit)
         is_entropy = alarm.kind == "entropy_collapse"
         streak = 0
@@ -146,7 +128,7 @@ def judge(
         if beyond:
             shown = None if alarm.op == "nan" else limit
             event = AnomalyDetected(alarm.kind, number, shown, alarm.subject, streak)
-            severity = INFO if calm and is_entropy else alarm.severity
-            group = (alarm.group, None) if alarm.group else (alarm.kind, alarm.subject)
+            severity = "info" if calm and is_entropy else alarm.severity
+            group = alarm.group or (alarm.kind, alarm.subject)
             findings.setdefault(group, Envelope(event, round=round, severity=severity))
     return list(findings.values())

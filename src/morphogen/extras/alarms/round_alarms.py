@@ -7,7 +7,7 @@ from typing import Any
 
 from morphogen.config.fields import to_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.extras.alarms.alarm_table import ERROR, Numbers, judge, update_numbers
+from morphogen.extras.alarms.alarm_table import Numbers, judge, update_numbers
 from morphogen.extras.alarms.return_gap import return_gap
 from morphogen.log.events import Envelope, Json, RoundEvent
 from morphogen.log.kinds.round import AnomalyDetected, PerformanceDropped, Trend, TrendDetected
@@ -108,7 +108,7 @@ class RoundAlarms:
         numeric = sorted(name for name, number in update.items() if not math.isfinite(number))
         if numeric:
             broken = AnomalyDetected("numeric", len(numeric), 0, ", ".join(numeric), 0)
-            findings.append(Envelope(broken, round=round, severity=ERROR))
+            findings.append(Envelope(broken, round=round, severity="error"))
         trend = self._trend_events(finished)
         full = self._memory_events(round, finished.devices)
         return [

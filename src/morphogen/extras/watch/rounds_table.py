@@ -25,18 +25,17 @@ from morphogen.log.run_log import event_folder, open_run, read_events
 from morphogen.vocab.text import escape_text
 
 POLL_S = 1.0  # seconds between two looks at the log
-COLUMNS = (
-    "round",
-    "accuracy %",
-    "committed %",
-    "value",
-    "return",
-    "alive",
-    "kept",
-    "pruned",
-    "rolled back",
-    "rate",
-)
+COLUMNS = {  # heading -> field of a summary, and digits of its number
+    "accuracy %": ("accuracy_mean", 1),
+    "committed %": ("committed_mean", 1),
+    "value": ("network_value_mean", 3),
+    "return": ("return_mean", 3),
+    "alive": ("live", 0),
+    "kept": ("fossilized", 0),
+    "pruned": ("pruned", 0),
+    "rolled back": ("rollbacks", 0),
+    "rate": ("env_epochs_per_s", 0),
+}
 
 
 def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tuple[Table, bool]:
@@ -60,27 +59,16 @@ def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tupl
             case _:
                 pass
     table = Table(title=escape_text(name), title_justify="left", box=box.SIMPLE)
-    for column in (*COLUMNS, "alarms"):
+    for column in ("round", *COLUMNS, "alarms"):
         table.add_column(column, justify="left" if column == "alarms" else "right", no_wrap=True)
     for summary in summaries if rows is None else summaries[-rows:]:
-        table.add_row(*_cells(summary), ", ".join(summary.anomalies))
+        numbers = [
+            format_number(getattr(summary, name), digits) for name, digits in COLUMNS.values()
+        ]
+        number = str(round_number(summary.round))
+        table.add_row(number, *numbers, ", ".join(summary.anomalies))
     table.caption = escape_text(f"{status}, {len(summaries)} of {rounds} rounds")
     return table, status not in ("running", "not started")
-
-
-def _cells(summary: BatchSummary) -> list[str]:
-    return [
-        str(round_number(summary.round)),
-        format_number(summary.accuracy_mean, 1),
-        format_number(summary.committed_mean, 1),
-        format_number(summary.network_value_mean),
-        format_number(summary.return_mean),
-        str(summary.live),
-        str(summary.fossilized),
-        str(summary.pruned),
-        str(summary.rollbacks),
-        format_number(summary.env_epochs_per_s, 0),
-    ]
 
 
 def event_file(run: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 
 from hypothesis import strategies as st
 from support import generated_logs
@@ -28,6 +29,22 @@ def test_rows_stand_in_the_order_of_the_log():
     ):
         wanted = [((one.round or 0) + 1, one.epoch, one.env) for one in WHOLE if one.name == event]
         assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
+
+
+@needs_extra("statistics")
+def test_success_is_a_share_of_what_was_chosen():
+    found = {row["op"]: row for row in build_views(fold(known(WHOLE)))["ops"]}
+    counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
+    taken = Counter(
+        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
+    )
+    for op, row in found.items():
+        assert row["effective"] == taken[op]
+        chosen = sum(one.sampled[op] for one in counts)
+        assert row["sampled"] == chosen
+        assert row["success_share"] == (
+            sum(one.succeeded[op] for one in counts) / chosen if chosen else None
+        )
 
 
 def test_the_front_is_of_committed_accuracy():

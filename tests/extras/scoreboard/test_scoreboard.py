@@ -8,13 +8,10 @@ from support import generated_logs
 
 from morphogen.config.host import seed_macs
 from morphogen.config.task import TASKS
-from morphogen.extras.inspection.folded_tables import KINDS, fold
-from morphogen.extras.inspection.views import build_views
 from morphogen.vocab.blueprint import Blueprint
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
-TABLES = fold(event for event in WHOLE if event.name in KINDS)
-SCORES = TABLES["scores"][-1]["scores"]
+SCORES = [event.data for event in WHOLE if event.name == "BlueprintScores"][-1].scores
 
 
 def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
@@ -58,17 +55,13 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
     host = TASKS["digits"].host
     host_macs = host.macs()
     assert host_macs is not None
-    (start,) = TABLES["starts"]
-    assert start["macs"]["seeds"].keys() == {
-        name for name in start["blueprints"] if name in host.blueprints
+    start = WHOLE[0].data
+    assert start.macs["seeds"].keys() == {
+        name for name in start.blueprints if name in host.blueprints
     }
     places = {slot.name: slot for slot in host.all_slots}
-    for row in build_views(TABLES)["blueprints"]:
-        kind = Blueprint[row["blueprint"].upper()]
-        slots = [
-            e.slot
-            for e in WHOLE
-            if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]
-        ]
+    for name, score in SCORES.items():
+        kind = Blueprint[name.upper()]
+        slots = [e.slot for e in WHOLE if e.name == "SeedGerminated" and e.data.blueprint == name]
         wanted = fmean(seed_macs(kind, places[slot]) for slot in slots) / host_macs
-        assert row["macs_share"] == pytest.approx(wanted, rel=1e-6)
+        assert score["macs_share"] == pytest.approx(wanted, rel=1e-6)

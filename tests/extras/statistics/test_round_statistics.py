@@ -1,6 +1,5 @@
 """Events of an epoch and of a round against records counted step by step."""
 
-from collections import Counter
 from dataclasses import fields
 from typing import Any
 
@@ -8,12 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import generated_logs
 from support.random_records import epochs_run, round_record
 
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.extras.inspection.folded_tables import KINDS, fold
-from morphogen.extras.inspection.views import build_views
 from morphogen.extras.statistics.round_statistics import RoundStatistics
 from morphogen.extras.statistics.statistic_kinds import ObservationStats
 from morphogen.log.monitors import FinishedRound, RunPlan
@@ -98,22 +94,3 @@ def test_the_drift_is_from_the_first_round():
     now = {"normaliser.mean": np.asarray([1.0, 3.0]), "normaliser.std": np.asarray([1.0, 0.5])}
     for before, drift in ((first, 2.0 + 0.25), (None, 0.0)):
         assert round_of(*epochs_run(0, 1, 1), now, before)["ObservationStats"].drift == drift
-
-
-WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
-VIEWS = build_views(fold(event for event in WHOLE if event.name in KINDS))
-
-
-def test_success_is_a_share_of_what_was_chosen():
-    found = {row["op"]: row for row in VIEWS["ops"]}
-    counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
-    taken = Counter(
-        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
-    )
-    for op, row in found.items():
-        assert row["effective"] == taken[op]
-        chosen = sum(one.sampled[op] for one in counts)
-        assert row["sampled"] == chosen
-        assert row["success_share"] == (
-            sum(one.succeeded[op] for one in counts) / chosen if chosen else None
-        )

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.round import AnomalyDetected
@@ -33,8 +33,8 @@ ratio_nonfinite ratio_max nan - - error ratio_max ratio
 ratio_nonfinite ratio_min nan - - error ratio_min ratio
 ratio_explosion     moved_ratio_max      >   ratio_explosion     -              warning
 ratio_collapse      moved_ratio_min      <   ratio_collapse      -              warning
-kl_extreme kl > kl_extreme - error - kl
-kl_spike kl > kl_spike - warning - kl
+kl_extreme          kl                   >   kl_extreme          -              error   - kl
+kl_spike            kl                   >   kl_spike            -              warning - kl
 value_collapse learned_value_loss > value_loss - warning value_loss critic
 value_collapse learned_td_error > td_error - warning td_error_abs_mean critic
 update_skipped      skip_streak          >   -                   -              warning
@@ -61,8 +61,8 @@ observation_clipped settled_clip_share   >   observation_clipped -              
 def _read_rows(text: str) -> Iterator[Alarm]:
     for line in text.strip().splitlines():
         for head in HEADS if "HEAD" in line else ("",):
-            cells = line.replace("HEAD", head).split()
-            yield Alarm._make(None if cell == "-" else cell for cell in cells)
+            cells: list[Any] = line.replace("HEAD", head).split()
+            yield Alarm(*(None if cell == "-" else cell for cell in cells))
 
 
 ALARMS = tuple(_read_rows(ROWS))

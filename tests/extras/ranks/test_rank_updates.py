@@ -17,13 +17,11 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.extras.ranks.rank_exchange import RankExchange
-from morphogen.policy.observation_scaling import init_stats
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE
 from morphogen.ppo.learner import Learner, Round
 from morphogen.ppo.moments import masked_moments, merge_moments
 from morphogen.ppo.ppo_state import init_ppo
-from morphogen.ppo.rollout_stats import rollout_stats
 from morphogen.ppo.update import PpoLearner, draw_minibatches, minibatch_indices, update_ppo
 from tests.extras.ranks import thread_ranks
 
@@ -204,25 +202,6 @@ def test_the_ranks_deal_the_minibatches_of_one_process(ranks):
         ),
     )
     assert torch.equal(torch.cat(parts, dim=-1), whole)
-
-
-def test_statistics_of_a_rollout_are_those_of_all_rows():
-    stats, hidden = init_stats(), POLICY.initial_hidden(ENVS)
-    hidden = hidden.apply(lambda leaf: torch.randn(leaf.shape, generator=source(3)))
-    after = FIRST.params["observation"]
-    seen = ROLLOUT["observation"].clone()
-    seen.env[:, 0] *= 4.0  # the ranks differ
-    seen.nonfinite[0, 7] = 5
-    whole = rollout_stats(seen, hidden, after, stats)
-    parts = run_ranks(
-        2,
-        lambda it: rollout_stats(
-            part_of(it, seen, 1), part_of(it, hidden, 0), after, stats, exchange=it
-        ),
-    )
-    for name in set(whole.keys()):
-        assert torch.equal(parts[0][name], parts[1][name])
-        torch.testing.assert_close(parts[0][name], whole[name], rtol=1e-5, atol=1e-6)
 
 
 class Shrink(Learner):

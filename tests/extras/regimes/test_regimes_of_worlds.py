@@ -167,14 +167,6 @@ def test_noisy_regimes_may_have_another_number_of_classes_and_the_others_stay_as
     assert (other.classes == (other.class_of >= 0).sum(-1)).all()
 
 
-def test_validation_has_room_for_the_classes_of_noisy_regimes():
-    for own, most in (((2, 2), 9), ((10, 10), 10)):
-        assert (
-            make(2, regime={"classes": (3, 9), "noisy_classes": own}, **CLASSES).setup.most_classes
-            == most
-        )
-
-
 def test_the_regime_is_never_observed():
     laws.check_observation(make(3, **HIDDEN))
     laws.check_observation(make(3, seed=1, regime={"classes": (2, 10)}, **CLASSES))

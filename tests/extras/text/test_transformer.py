@@ -1,7 +1,6 @@
-"""The transformer host: parameters, initial values, causality, seeds that are frozen."""
+"""The transformer host: parameters, initial values, causality, reach."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +12,8 @@ from token_streams import grown_logits
 from morphogen.errors import ConfigError
 from morphogen.extras.text.host import TransformerSpec
 from morphogen.extras.text.networks import transformer_layout
-from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.stage import AlphaMode, Stage
+from morphogen.vocab.stage import Stage
 
 TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary -> parameters
     (384, 6, 6, 256, 50_257): 30_044_544,
@@ -25,7 +23,6 @@ TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary
 }
 NET = small_states.token_net()
 VOCABULARY, LENGTH = NET.host.vocabulary, NET.host.block
-KNOBS = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
 
 
 def host_of(width, heads, layers, block, vocabulary):
@@ -129,59 +126,3 @@ def attention_behind_the_first_layer(state, net):
     return small_states.nudge(
         small_states.grow(state, net, stage, blueprint, first, first.float()), net
     )
-
-
-def one_slot(stage: Stage, mode: AlphaMode, *, s: int = 2):
-    """Every blueprint under every algorithm in the last slot, at alpha 1/2, away from birth."""
-    kinds = torch.cartesian_prod(
-        torch.tensor([int(code) for code in NET.modules]), torch.arange(1, 4)
-    )
-    here = torch.zeros(len(kinds), 3, dtype=torch.int64)
-    here[:, s] = 1
-    blueprint, algorithm = (torch.where(here > 0, kinds[:, n : n + 1], (-1, 0)[n]) for n in (0, 1))
-    stages = torch.where(here > 0, int(stage), int(Stage.DORMANT))
-    state = small_states.grow(
-        small_states.fresh(NET, len(kinds)), NET, stages, blueprint, algorithm, 0.5 * here
-    )
-    state = small_states.nudge(state, NET)
-    return state.replace(slots=state.slots.replace(alpha_mode=int(mode) * here))
-
-
-def train_epoch(state):
-    plan = small_states.plan(state, NET)
-    progress = start_epoch(state, plan, net=NET)
-    for m in range(2):
-        batch = small_states.batch(NET, state.batch_size[0], 3, seed=m)
-        progress, _ = train_minibatch(progress, batch, plan, **KNOBS)
-    return finish_epoch(state, progress, plan, net=NET)[0]
-
-
-def test_a_frozen_seed_keeps_its_parameters_and_passes_gradients_to_the_host_upstream():
-    frozen = one_slot(Stage.HOLDING, AlphaMode.DOWN)
-    momentum = small_states.normal(*frozen.seeds["r0c2", "params"].shape, seed=9)
-    frozen.seeds["r0c2"]["momentum"] = momentum
-    after = train_epoch(frozen)
-    assert torch.equal(after.seeds["r0c2", "params"], frozen.seeds["r0c2", "params"])
-    assert torch.equal(after.seeds["r0c2", "momentum"], momentum)
-    open_, closed = (_host_gradient(frozen, NET, isolates=isolates) for isolates in (False, True))
-    upstream = NET.host_layout.split(open_ - closed)["layer0.qkv.weight"].flatten(1)
-    assert (upstream.norm(dim=-1) > 1e-6).all()
-    moved = train_epoch(one_slot(Stage.HOLDING, AlphaMode.HOLD))
-    assert (moved.seeds["r0c2", "params"] != frozen.seeds["r0c2", "params"]).any(-1).all()
-
-
-def _host_gradient(state, net, *, isolates):
-    """Gradient of the hosts, with or without what passes through the inputs of seeds.  [E, P]"""
-    host = replace(net.host)
-    object.__setattr__(host, "isolates", isolates)
-    batch, own = small_states.batch(net, state.batch_size[0], 3), type(net)(host, net.slots)
-
-    def loss(params):
-        logits = grown_logits(
-            batch.inputs, state.replace(host=state.host.replace(params=params)), own
-        )
-        return torch.nn.functional.cross_entropy(
-            logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1
-        )
-
-    return torch.func.grad(loss)(state.host.params)

@@ -105,13 +105,6 @@ def test_reward_inputs_are_consistent(seen):
     assert (seen.stable_val_acc <= seen.val_acc).all()
 
 
-@given(strategies.reward_episodes(max_steps=4))
-def test_the_last_step_of_an_episode_is_the_horizon(steps):
-    assert [bool(step.horizon.all()) for step in steps] == [False] * (len(steps) - 1) + [True]
-    assert [step.epoch[0].item() for step in steps] == list(range(1, len(steps) + 1))
-    assert len({step.slots.stage.shape for step in steps}) == 1
-
-
 def test_every_slot_of_a_random_life_keeps_what_is_true_of_all_that_can_be_reached():
     for epoch in live(world_of(tiny_setup(envs=8, episode_length=14))):
         assert broken_invariants(epoch.after.slots) == []

@@ -29,9 +29,9 @@ from bench.harness.timing import (
 )
 from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
 from morphogen.env.capture import Capture
-from morphogen.env.compile import CompiledUnits
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
+from morphogen.extras.compiler.compiled_units import CompiledUnits
 from morphogen.extras.cpu_graphs.recorder import CpuGraphs
 from morphogen.log.console import Console
 from morphogen.policy.baselines import RandomPolicy

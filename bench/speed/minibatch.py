@@ -23,7 +23,7 @@ from bench.harness.timing import (
     ratio_measure,
     start_bench,
 )
-from morphogen.env.compile import compiler_options
+from morphogen.extras.compiler.compiled_units import compiler_options
 
 SHORT_NAMES = {"digits": "digits", "cifar_baseline": "cifar", TOKENS: TOKENS}
 MINIBATCHES = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.extras import CSV, rows_of_extra
+from support.extras import CSV, needs_extra, rows_of_extra
 from support.run_comparison import differences, events
 from support.small_runs import tiny
 
@@ -17,7 +17,6 @@ from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.env.compile import CompiledUnits
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.log import run_log
 from morphogen.train import checkpoint_store
@@ -98,7 +97,10 @@ def test_so_does_a_run_of_another_kind(tmp_path, fields):
     assert not list(differences(tmp_path / "alone", run))
 
 
+@needs_extra("compiler")
 def test_a_compiled_run_ends_with_the_same_bits(tmp_path):
+    from morphogen.extras.compiler.compiled_units import CompiledUnits
+
     engine, run = EngineSpec(compile="default"), tmp_path / "run"
     wanted = spec(engine=engine)
 

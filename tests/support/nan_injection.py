@@ -12,12 +12,10 @@ from support.declared_actions import declared
 from support.faulty_sinks import all_events
 from support.small_runs import tiny_setup
 
-from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.env import phases
-from morphogen.env.compile import CompiledUnits
 from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
 from morphogen.log.writer import MemorySink
@@ -58,15 +56,9 @@ def small(**fields: Any) -> Setup:
         ),
         governor=GovernorSpec(panics=2, snapshot_every=2),
         ppo=PpoSpec(epochs=2, minibatches=2),
-        engine=EngineSpec(compile="default"),
         telemetry=TelemetrySpec(level="debug", queue=9999),
         **fields,
     )
-
-
-def eager(function, **_):
-    """In place of the compiler."""
-    return function
 
 
 def only(env: int | None, leaf: torch.Tensor, value: float) -> torch.Tensor:
@@ -92,10 +84,7 @@ class Run:
         self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
         spec, self.sink = setup.spec, MemorySink()
         control = declared(spec, STEPS)
-        units = CompiledUnits(spec.engine, compiler=eager)
-        self.scheduler = Scheduler(
-            setup, Parts(control=control, sinks=(self.sink,), compiled=units)
-        )
+        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,)))
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 

@@ -26,6 +26,8 @@ that builds it from the spec of a run:
                  of `evaluation.arms`
     LOGGERS      telemetry.loggers  morphogen.loggers     class of sinks, see
                  `log.writer.LoggerPlace`
+    COMPILERS    engine.compile     morphogen.compilers  class of `env.units.Units` (spec, device,
+                 clock)
     EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
                  of this distribution
     MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
@@ -137,6 +139,13 @@ LOGGERS: Registry[Any] = Registry(
     group="morphogen.loggers",
     expected="a class of sinks with a class method `check`",
     is_part=lambda part: callable(part) and hasattr(part, "check"),
+)
+COMPILERS: Registry[Callable[..., Any]] = Registry(
+    "compiler",
+    setting="engine.compile",
+    group="morphogen.compilers",
+    expected="a class that derives from Units",
+    is_part=callable,
 )
 EVENTS: Registry[tuple[Any, ...]] = Registry(
     "event",

@@ -15,7 +15,7 @@ For readers who ask "in which order does an epoch run?".  Entry points:
                     round for the update
     policies        name -> policy, parameters and action control; `action_control`: narrowed
                     choices
-    compile         `torch.compile` in one place; `capture`: loops of minibatches as graphs
+    units           functions of an epoch, as they are or compiled; `capture`: loops as graphs
     part_check      smoke check of hosts, blueprints and reward rules from outside, before a run
     policy_check    a policy on made-up observations: its numbers have their form and are finite
 

@@ -26,10 +26,10 @@ from morphogen.env import phases
 from morphogen.env.action_control import ActionControl
 from morphogen.env.action_tensors import to_tensor
 from morphogen.env.capture import Capture, open_capture
-from morphogen.env.compile import CompiledUnits
 from morphogen.env.phases import ActPhase, PolicyInputs, ScorePhase, Step
 from morphogen.env.pieces import split_envs
 from morphogen.env.setup import Setup
+from morphogen.env.units import Units
 from morphogen.errors import ConfigError
 from morphogen.hosts import plan as plans
 from morphogen.hosts.net import Net
@@ -85,7 +85,7 @@ class Environment:
     """Narrows every choice; None: every legal action."""
     feed: Feed
     transfers: Transfers
-    compiled: CompiledUnits
+    compiled: Units
     capture: Capture
     """Loops of training and validation."""
     timer: NullTimer
@@ -407,7 +407,7 @@ def open_environment(
         control=control,
         feed=feed,
         transfers=transfers,
-        compiled=CompiledUnits(),
+        compiled=Units(),
         capture=open_capture(setup),
         timer=NULL_TIMER,
     )

@@ -24,9 +24,9 @@ from morphogen.data.instances import (
 )
 from morphogen.data.splits import Splits
 from morphogen.env.action_control import ActionControl
-from morphogen.env.compile import CompiledUnits
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.setup import build_setup
+from morphogen.env.units import open_units
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.state import rng
@@ -115,7 +115,7 @@ def make(
     if keys is None:
         keys = rng.env_keys(setup.spec.seed, first, setup.spec.envs)
     env = open_environment(setup, envs=keys, split=SPLITS[instances], control=control)
-    return replace(env, compiled=CompiledUnits(setup.spec.engine, device=setup.device))
+    return replace(env, compiled=open_units(setup.spec.engine, setup.device))
 
 
 def _check_words(instances: str, control: object) -> None:

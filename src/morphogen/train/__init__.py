@@ -15,7 +15,6 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
   settings may differ, `describe_reproducibility` what is promised for the rest of the run,
   `branch_run` copies a run up to a checkpoint
 - `held_out_plays`: the learning curve, and the evaluation after the last round
-- `warm_up`: every unit is compiled before the run directory exists
 - `manifest`: contents of `manifest.json`, and all that the last bits of results depend on besides
   the config
 - `sinks`: the event file and the loggers at the position of a checkpoint

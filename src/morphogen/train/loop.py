@@ -18,11 +18,11 @@ from morphogen.device.profiler import NULL_TIMER, open_timer
 from morphogen.device.transfers import Transfers
 from morphogen.env.action_control import ActionControl
 from morphogen.env.capture import Capture
-from morphogen.env.compile import CompiledUnits
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Carry, Epoch, Rollout, first_carry, run_epoch
 from morphogen.env.policies import Arm, build_arm, build_learner
 from morphogen.env.setup import Setup
+from morphogen.env.units import Units, open_units
 from morphogen.errors import RankError, TrainingDiverged
 from morphogen.kernels import one_thread
 from morphogen.log.kinds.round import BatchSummary
@@ -93,7 +93,7 @@ class Parts:
     sinks: Sequence[AnySink] = ()
     """Objects, or functions of a list of events."""
     clock: Callable[[], float] = time.perf_counter
-    compiled: CompiledUnits | None = None
+    compiled: Units | None = None
     """Default: as `engine.compile` says."""
     capture: Capture | None = None
     """Loops of training and validation; default: as `engine.capture` says."""
@@ -141,9 +141,7 @@ class Scheduler:
         self.policy = arm.policy
         self.params = arm.params
         self.control = parts.control or arm.control
-        self.compiled = parts.compiled or CompiledUnits(
-            spec.engine, device=setup.device, clock=parts.clock
-        )
+        self.compiled = parts.compiled or open_units(spec.engine, setup.device, parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = (
             open_timer(setup.device, lambda: self.compiled.totals.compile_s)

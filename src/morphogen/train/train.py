@@ -12,12 +12,11 @@ from typing import Unpack
 import torch
 
 from morphogen.config.config_files import dump_config
-from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.config.keywords import ResumeFields, RunFields
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.env.compile import CompiledUnits, stay_silent
 from morphogen.env.policies import build_arm, build_learner, check_policy
 from morphogen.env.setup import Setup, build_setup
+from morphogen.env.units import open_units
 from morphogen.log import run_directory
 from morphogen.log.console import Console
 from morphogen.log.run_directory import RunDirectory, hold_directory, own_directory
@@ -31,7 +30,6 @@ from morphogen.train.resume import ResumePoint, branch_run, check_compatible, fi
 from morphogen.train.session import OnRound, RunContext, Session, TrainResult
 from morphogen.train.sinks import check_sinks
 from morphogen.train.stop_signals import StopSignals
-from morphogen.train.warm_up import warm_up
 from morphogen.vocab.paths import expand_path
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
@@ -215,27 +213,13 @@ def set_up_alike(exchange: Exchange, prepare: Callable[[], Setup]) -> Setup:
 
 
 def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first: int = 0) -> Parts:
-    """Return the parts of a run with its units compiled; under `auto` all processes compile, or
-    none.
+    """Return the parts of a run with its units prepared for its rounds from `first` on.
 
     Raises: CompileError.
     """
-    engine = setup.spec.engine
-    exchange = setup.exchange
-    screen = console if setup.exchange.first else None
-    if engine.compile == COMPILE_OFF:
-        return parts
-    announce = stay_silent if screen is None else screen.end_compiling
-    compiled = parts.compiled or CompiledUnits(
-        engine, device=setup.device, clock=parts.clock, announce=announce
-    )
-    exchange.together(lambda: warm_up(setup, parts, compiled, first))
-    reasons = [reason for reason in exchange.facts(compiled.failure) if reason]
-    if reasons:
-        compiled.turn_eager(reasons[0])
-        if screen is not None:
-            screen.warn([f"engine.compile: auto runs eager: {reasons[0]}"])
-    return replace(parts, compiled=compiled)
+    units = parts.compiled or open_units(setup.spec.engine, setup.device, parts.clock)
+    units.prepare(setup, parts.control, console if setup.exchange.first else None, first)
+    return replace(parts, compiled=units)
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from torch._dynamo.utils import counters
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.env.compile import CompiledUnits, compiler_options
 from morphogen.env.make import make
 from morphogen.env.phases import choose_actions
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import build_setup
+from morphogen.env.units import Units
 from morphogen.errors import CompileError, DeviceError
+from morphogen.extras.compiler.compiled_units import CompiledUnits, compiler_options
 from morphogen.log.console import Console
 from morphogen.log.writer import MemorySink
 from morphogen.ppo.exchange import Exchange
@@ -54,7 +55,8 @@ def small(**fields):
 
 
 def test_nothing_is_compiled_unless_it_is_asked_for():
-    assert CompiledUnits().unit("head", len) is len
+    assert type(make("tiny", envs=1).compiled) is Units
+    assert Units().unit("head", len) is CompiledUnits().unit("head", len) is len
 
 
 def counted_graph(function, **_):
@@ -236,7 +238,7 @@ def test_all_processes_run_eager_if_one_of_them_has_to():
     setup = build_setup(small(policy_name="wait", engine=engine(compile="auto")), Another())
     quiet = Console(quiet=True, err=StringIO())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("morphogen.train.train.warm_up", lambda *_: None)
+        patch.setattr("morphogen.extras.compiler.compiled_units.warm_up", lambda *_: None)
         parts = compile_units(setup, Parts(compiled=units), quiet)
     assert parts.compiled is not None
     assert parts.compiled.eager

@@ -19,7 +19,10 @@ from tensordict import TensorClass, TensorDictBase
 
 from morphogen.compat import compiled_graphs, list_mode_options, tree_map
 from morphogen.config.execution_spec import COMPILE_AUTO, COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
+from morphogen.env.setup import Setup
+from morphogen.env.units import Units
 from morphogen.errors import CompileError, ConfigError
+from morphogen.extras.compiler.warm_up import warm_up
 from morphogen.log.round_summary import NO_COMPILES
 
 # modules whose compiler warnings concern only library code
@@ -61,7 +64,7 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node, _TENSOR_TYPES)
 
 
-class CompiledUnits:
+class CompiledUnits(Units):
     """Compiled units of one run; with the default spec everything runs eager.
 
     Attributes: `totals`, graphs and seconds so far; `seconds`, of compiling by unit; `failure`, the
@@ -148,6 +151,23 @@ class CompiledUnits:
         """Run every unit as it is from now on, for this reason."""
         self.mode = COMPILE_OFF
         self.failure = reason
+
+    def prepare(self, setup: Setup, control: Any, console: Any, first: int) -> None:
+        """Compile every unit of a run; under `auto` all processes compile, or none.
+
+        Raises: CompileError.
+        """
+        if self.eager:
+            return
+        exchange = setup.exchange
+        if console is not None:
+            self.announce = console.end_compiling
+        exchange.together(lambda: warm_up(setup, control, self, first))
+        reasons = [reason for reason in exchange.facts(self.failure) if reason]
+        if reasons:
+            self.turn_eager(reasons[0])
+            if console is not None:
+                console.warn([f"engine.compile: auto runs eager: {reasons[0]}"])
 
     def _count(self, name: str, graphs: int, seconds: float) -> None:
         """Count and announce graphs of a unit that were compiled in this time."""

@@ -6,23 +6,24 @@ import warnings
 
 import torch
 
-from morphogen.env.compile import CompiledUnits
+from morphogen.env.action_control import ActionControl
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.setup import Setup
+from morphogen.env.units import Units
 from morphogen.train.loop import Parts, Scheduler
 
 
-def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0) -> None:
+def warm_up(setup: Setup, control: ActionControl | None, compiled: Units, first: int) -> None:
     """Compile every unit that the rounds of a run call, and keep none of their results.
 
     Args:
-        parts: of the run.
+        control: of the run.
         compiled: units of the run.
         first: round that the run starts from.
 
     Raises: CompileError where the compiler fails; under `auto` all units run eager instead.
     """
-    scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled))
+    scheduler = Scheduler(setup, Parts(control=control, compiled=compiled))
     kinds = {first, max(first, scheduler.demonstrated)}  # another policy acts in the first rounds
     with torch.no_grad(), warnings.catch_warnings():
         # of a run that turns eager: `failure` says why

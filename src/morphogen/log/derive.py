@@ -40,7 +40,7 @@ NO_VALUE: Any = None  # annotations of numpy refuse None as an array
 # Columns of fields with other names, and the enums of codes.
 COLUMNS = name_map(
     "loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm, "
-    "alpha_target=blend_target, passed=gate_passed"
+    "alpha_target=blend_target, passed=gate_passed, accuracy=acc_before"
 )
 CODES = {
     "stage": Stage,
@@ -164,7 +164,8 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
     columns = round_columns(record)
     found = list[tuple[tuple[int, ...], Envelope]]()
     for rule in rules:
-        places = find_places(rule, record, columns)
+        mask = np.ones(record.epochs) if rule.where is None else rule.where(columns)
+        places = Places(columns, record.facts, np.nonzero(mask))
         index = np.stack(places.index, axis=1).tolist()
         for at, row in zip(index, rule.rows(places), strict=True):
             event = Envelope(rule.kind(**row), **_coordinates(at, record), severity=rule.severity)
@@ -173,12 +174,6 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
             found.append(((epoch, group, env, step, slot), event))
     for _, event in sorted(found, key=itemgetter(0)):
         yield event
-
-
-def find_places(rule: EventRule, record: RoundRecord, columns: Columns) -> Places:
-    """Return the places of the events of a rule.  columns: `round_columns`."""
-    mask = np.ones(record.epochs) if rule.where is None else rule.where(columns)
-    return Places(columns, record.facts, np.nonzero(mask))
 
 
 def _coordinates(at: Sequence[int], record: RoundRecord) -> Json:
@@ -209,13 +204,12 @@ def round_columns(record: RoundRecord) -> dict[str, Array]:
     return columns | {"is_last": np.repeat(is_last[:, None], record.envs, axis=1)}
 
 
-def _stage_rules(
-    step: int, cause: kinds.Cause, points: tuple[str, str]
-) -> tuple[EventRule, EventRule, EventRule, EventRule]:
+def _stage_rules(step: int, points: tuple[str, str]) -> tuple[EventRule, ...]:
     """Return rules of the changes of stage between two points of an epoch, each of which is
     followed by the event of its seed.
     """
     old, new = points
+    cause, reason = [*kinds.REMOVALS.items()][step]
 
     def is_move(columns: Columns) -> Array:
         return columns[old] != columns[new]
@@ -238,21 +232,15 @@ def _stage_rules(
         }
 
     def last_state(places: Places) -> Row:
-        return {**_last_state(places), "reason": kinds.REMOVALS[cause]}
+        return {**_last_state(places), "reason": reason}
 
-    order = (ONE_ENV, step)
-    germinated = is_move_to(Stage.GERMINATED)
-    fossilized = is_move_to(Stage.FOSSILIZED)
+    order = (ONE_ENV, step + 1)
     return (
         EventRule(kinds.StageChanged, order, is_move, change),
-        EventRule(kinds.SeedGerminated, order, germinated, _seed_state),
-        EventRule(kinds.SeedFossilized, order, fossilized, _fossil_state),
+        EventRule(kinds.SeedGerminated, order, is_move_to(Stage.GERMINATED)),
+        EventRule(kinds.SeedFossilized, order, is_move_to(Stage.FOSSILIZED), _fossil_state),
         EventRule(kinds.SeedPruned, order, is_move_to(Stage.PRUNED), last_state),
     )
-
-
-def _seed_state(places: Places) -> Row:
-    return {"accuracy": places["acc_before"]}
 
 
 def _fossil_state(places: Places) -> Row:
@@ -273,15 +261,6 @@ def _last_state(places: Places) -> Row:
 
 def _last_measured(places: Places, name: str) -> Array:
     return np.where(places["before.contribution_valid"], places[f"before.{name}"], np.nan)
-
-
-LIFE_RULES = tuple(
-    rule
-    for step, (cause, points) in enumerate(
-        zip(kinds.REMOVALS, pairwise(STAGE_POINTS), strict=True), start=1
-    )
-    for rule in _stage_rules(step, cause, points)
-)
 
 
 def _epoch_fields(places: Places) -> Row:
@@ -346,7 +325,11 @@ RULES = (
     EventRule(kinds.EpochCompleted, (ALL_ENVS, 0), fields=_epoch_fields),
     EventRule(kinds.AblationsMeasured, (ALL_ENVS, 1), _ends),
     EventRule(kinds.AblationsMeasured, (DETAILS, 5), _goes_on),
-    *LIFE_RULES,
+    *(
+        rule
+        for step, points in enumerate(pairwise(STAGE_POINTS))
+        for rule in _stage_rules(step, points)
+    ),
     EventRule(kinds.RolledBack, (ONE_ENV, 4), itemgetter("rolled_back"), _rollback_fields),
     EventRule(kinds.EpisodeCompleted, (ONE_ENV, 8), itemgetter("is_last"), _episode_fields),
 )

@@ -99,8 +99,7 @@ def _action_fields(places: Places) -> Row:
 def _choice_names(values: Array, names: tuple[str, ...], used: Array) -> Array:
     """Return the name of the value that each env chose with a head; None where it uses none."""
     known = used & (values >= 0) & (values < len(names))
-    table = np.array(names, dtype=object)
-    return np.where(known, table[np.where(known, values, 0)], NO_VALUE)
+    return np.array([*names, None], dtype=object)[np.where(known, values, -1)]
 
 
 def _others(places: Places) -> list[list[list[str]]]:

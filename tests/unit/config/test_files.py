@@ -94,15 +94,7 @@ def test_a_path_in_a_config_is_printable_text(path):
         RunSpec(policy_name=f"file:{path}")
 
 
-def test_an_integer_without_a_bound_of_its_own_has_63_bits():
-    assert TelemetrySpec(queue=2**63 - 1).queue == 2**63 - 1
-    with pytest.raises(
-        ConfigError, match=r"queue: expected an integer >= 1 and < 2\^63, got 9223372036854775808"
-    ):
-        TelemetrySpec(queue=2**63)
-
-
-@pytest.mark.parametrize("number", [*sorted(files.UNSUPPORTED), errno.EPERM, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EACCES])
 def test_a_folder_that_cannot_be_synced_is_no_error_and_a_file_is(tmp_path, monkeypatch, number):
     def fsync(handle):
         if stat.S_ISDIR(os.fstat(handle).st_mode) == folders:
@@ -115,17 +107,6 @@ def test_a_folder_that_cannot_be_synced_is_no_error_and_a_file_is(tmp_path, monk
     with pytest.raises(OSError, match=re.escape(os.strerror(number))):
         files.write_atomic(tmp_path / "file", b"newer")
     assert (tmp_path / "file").read_bytes() == b"new"
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch, number):
-    def fsync(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
-        files.write_atomic(tmp_path / "file", b"new")
 
 
 def test_a_folder_that_may_be_written_and_not_read_is_not_synced(tmp_path, monkeypatch):

@@ -23,10 +23,9 @@ from morphogen.train.loop import Parts, Scheduler
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", ["resident", "streamed"])
-def test_recorded_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
+def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
-    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": placement}}
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "streamed"}}
     recorder = GraphRecorder()
     captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))
     _, plain_history, plain_states = run(None, **settings)
@@ -133,7 +132,7 @@ class CountedGraphs:
 
 def test_a_replayed_minibatch_costs_the_host_few_calls():
     graphs = CountedGraphs()
-    spec = spec_of(envs=2, episode_length=1, data={"minibatches": 101, "val_samples": 32})
+    spec = spec_of(envs=2, episode_length=1, data={"minibatches": 41, "val_samples": 32})
     scheduler = Scheduler(build_setup(spec), Parts(capture=Capture(graphs)))
     sys.setprofile(graphs.count)
     try:
@@ -141,5 +140,5 @@ def test_a_replayed_minibatch_costs_the_host_few_calls():
             scheduler.run()
     finally:
         sys.setprofile(None)
-    minibatches = graphs.before[:99]  # of the epoch; the update follows
-    assert (minibatches[-1] - minibatches[0]) / 98 <= 80  # a pass costs thousands
+    minibatches = graphs.before[:39]  # of the epoch; the update follows
+    assert (minibatches[-1] - minibatches[0]) / 38 <= 80  # a pass costs thousands

@@ -31,13 +31,9 @@ WORLDS = {
     "streamed": lambda: world_of(
         tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))
     ),
-    "tiny": lambda: mg.make("tiny", envs=ENVS, episode_length=HORIZON),
     **rows_of_extra(
         "regimes",
         lambda: {"regimes": partial(mg.make, "digits", regime=REGIMES, data=TINY, **SIZES)},
-    ),
-    "anytime": lambda: world_of(
-        tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))
     ),
 }
 WORLDS |= rows_of_extra(

@@ -69,7 +69,7 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
         assert torch.equal(shown[0], out.action)
         rows_of(imitating)
     assert imitating.actor.policy is imitating.policy
-    assert [own.reporter._monitor._plan.imitated for own in (imitating, rule)] == [1, 0]
+    assert [own.demonstrated for own in (imitating, rule)] == [1, 0]
     assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
     assert rule.actor.policy is rule.policy
 
@@ -83,10 +83,9 @@ def distinct_episodes(rows):
     return len(episodes.unique(dim=0))
 
 
-@pytest.mark.parametrize("placement", ["resident", "streamed"])
-def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it(placement):
+def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it():
     """The heuristic draws nothing: in one world its episodes would be copies."""
-    data = DataSpec(batch=8, minibatches=2, val_samples=32, placement=placement)
+    data = DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")
     scheduler = scheduled(ppo=replace(PPO, imitation_rounds=1), rounds=3, data=data)
     plain = scheduled(rounds=3, data=data)
     assert len(scheduler.env.keys.unique(dim=0)) == 8

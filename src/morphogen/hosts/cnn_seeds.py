@@ -7,7 +7,7 @@ the last normalisation (or a zero last layer) that no ReLU follows: a new seed c
 every parameter gets a gradient.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -105,7 +105,13 @@ def cnn_deltas(
     m, C] each; `conv_small` and `depthwise` are in one block.
     """
     blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
-    blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
+    if Blueprint.BOTTLENECK in parts:
+        blocks[Blueprint.BOTTLENECK] = _bottleneck(
+            parts[Blueprint.BOTTLENECK], x[Blueprint.BOTTLENECK]
+        )
+    if Blueprint.NORM in parts:
+        p = parts[Blueprint.NORM]
+        blocks[Blueprint.NORM] = NormBlock(x[Blueprint.NORM], p["gain"], p["bias"])
     channels = next(iter(x.values())).shape[-1]
     normal = group_norm(list(blocks.values()), groups=norm_groups(channels)) if blocks else ()
     deltas = dict(zip(blocks, normal, strict=True))
@@ -143,7 +149,7 @@ def _conv3x3_blocks(
     weight = _concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
     z = stacked_conv(_concat([x[b] for b in kinds], _ROWS), weight)
     sizes = [parts[b]["bias"].shape[0] for b in kinds]
-    features = dict(zip(kinds, z.split_with_sizes(sizes, _ROWS) if sizes[1:] else [z], strict=True))
+    features = dict(zip(kinds, z.split_with_sizes(sizes, _ROWS), strict=True))
     if Blueprint.CONV_HEAVY in features:
         heavy = parts[Blueprint.CONV_HEAVY]
         first = features[Blueprint.CONV_HEAVY]
@@ -172,8 +178,3 @@ def _bottleneck(p: Leaves, x: Tensor) -> NormBlock:
 
 _CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _CONV1X1 = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-# others that end in a normalisation
-_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], NormBlock]] = {
-    Blueprint.BOTTLENECK: _bottleneck,
-    Blueprint.NORM: lambda p, x: NormBlock(x, p["gain"], p["bias"]),
-}

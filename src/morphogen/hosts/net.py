@@ -92,17 +92,20 @@ class Net:
     def __post_init__(self) -> None:
         slots = self.slots
         kinds = self.kinds or assign_codes(BLUEPRINTS.adopt(kind) for kind in self.host.blueprints)
-        names = {
-            code: self.host.module_name(name)
+        modules = {
+            code: BLUEPRINTS[self.host.module_name(name)]
             for code, name in zip(Blueprint, kinds, strict=True)
             if name
         }
-        modules = {code: BLUEPRINTS[name] for code, name in names.items()}
-        counts = tuple(
-            tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint)
+        networks = networks_of(self.host)
+        seed_layouts = tuple(
+            {code: seed_layout(module, slot.channels) for code, module in modules.items()}
             for slot in slots
         )
-        networks = networks_of(self.host)
+        counts = tuple(
+            tuple(layouts[code].size if code in layouts else 0 for code in Blueprint)
+            for layouts in seed_layouts
+        )
         gate_layouts = tuple(gate_layout(slot.channels) for slot in slots)
         gates = tuple(layout.size for layout in gate_layouts)
         positions = {slot.name: s for s, slot in enumerate(slots)}
@@ -119,9 +122,7 @@ class Net:
             "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
             "host_size": self.host.params(),
             "host_layout": networks.layout(),
-            "seed_layouts": tuple(
-                {b: seed_layout(modules[b], slot.channels) for b in modules} for slot in slots
-            ),
+            "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
         }
         for name, value in derived.items():

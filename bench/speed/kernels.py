@@ -37,7 +37,7 @@ from morphogen.device.malloc import keep_freed_memory
 KERNELS = {  # operators that a kernel serves
     **{
         name: (name,)
-        for name in ("attention", "blend", "conv", "norm", "pool", "standardise", "sums", "take")
+        for name in ("attention", "blend", "conv", "norm", "pool", "standardise", "sums")
     },
 }
 SETTINGS = {

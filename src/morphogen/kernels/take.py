@@ -8,16 +8,12 @@ import torch
 from torch import Tensor
 
 from morphogen.compat import apply_function
-from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import block_args, call_kernel, operator
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Select rows in the given order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
-    if form_of("take", x) is Form.KERNEL:
-        return _take(x, rows)
     chosen = x.flatten(0, -3).index_select(1, rows)  # of three axes: far faster
-    return chosen.view(*x.shape[:-2], -1, x.shape[-1])
+    return chosen.view(*x.shape[:-2], rows.shape[0], x.shape[-1])
 
 
 def seed_inputs(x: Tensor, rows: Tensor, source: Tensor, gates: Tensor) -> Tensor:
@@ -78,15 +74,3 @@ def images_innermost(x: Tensor) -> Tensor:
     x = x if x.dim() == 5 else x.unsqueeze(0)
     # a copy has the strides by which torch chooses among its convolutions; a view may not
     return x.permute(1, 3, 4, 0, 2).clone(memory_format=torch.contiguous_format)
-
-
-def _kernel(out: Tensor, x: Tensor, rows: Tensor) -> None:
-    sizes = x.shape[:-2].numel(), *x.shape[-2:], rows.shape[0]
-    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args([out]))
-
-
-def _shapes(x: Tensor, rows: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-2], rows.shape[0], x.shape[-1])
-
-
-_take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel, _shapes)

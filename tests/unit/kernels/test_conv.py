@@ -57,11 +57,10 @@ def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
     x, weight = normal(2, 4, 4, 3, inputs), normal(3, outputs, inputs, kernel, kernel, seed=1)
     broken, wrong = x.clone(), weight.clone()
     broken[:, :, :, 1], wrong[1] = torch.nan, torch.inf
-    out, x_grad, weight_grad = results(stacked_conv, x.requires_grad_(), weight.requires_grad_())
+    ours = results(stacked_conv, x.requires_grad_(), weight.requires_grad_())
     other = results(stacked_conv, broken.requires_grad_(), wrong.requires_grad_())
-    assert torch.equal(out[..., ::2, :], other[0][..., ::2, :])
-    assert torch.equal(x_grad[..., ::2, :], other[1][..., ::2, :])
-    assert torch.equal(weight_grad[::2], other[2][::2])
+    for one, two, axis in zip(ours, other, (3, 3, 0), strict=True):
+        assert all(torch.equal(one.select(axis, r), two.select(axis, r)) for r in (0, 2))
 
 
 @pytest.mark.parametrize(("x", "weight"), [

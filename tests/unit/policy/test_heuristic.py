@@ -110,13 +110,9 @@ def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_fi
     assert not grows(stand_still(empty, epoch=5, plateau=2))
     assert grows(stand_still(empty, epoch=0, plateau=0), first_epoch=0, min_plateau=0)
     fallen = stand_still(empty, plateau=0)
-    history = torch.full_like(fallen.signals.acc_history, 50.0)
-    numbers = {
-        "acc_history": history,
-        "best_acc": torch.tensor([60.0]),
-        "history_valid": torch.ones(1, 5, dtype=torch.bool),
-    }
-    fallen = fallen.replace(signals=fallen.signals.replace(**numbers))
+    numbers = {"acc_history": torch.full((1, 5), 50.0), "best_acc": torch.tensor([60.0])}
+    known = torch.ones(1, 5, dtype=torch.bool)
+    fallen = fallen.replace(signals=fallen.signals.replace(**numbers, history_valid=known))
     assert grows(fallen, min_fall=9.9)
     assert not grows(fallen, min_fall=10.1)
     assert not grows(fallen)
@@ -216,13 +212,9 @@ def live(worth: list[float], epochs: int = 120):
         whole, _ = tick(whole, lifecycle=lifecycle)
         running = (whole.slots.stage >= 3) & (whole.slots.stage <= 6)
         measured = (whole.slots.stage >= 4) & (whole.slots.stage <= 6)
-        slots = whole.slots.replace(
-            gradient_valid=running,
-            gradient_health=running.float(),
-            contribution=torch.where(measured, points, 0.0),
-            contribution_valid=measured,
-        )
-        whole = whole.replace(slots=advance_counters(slots))
+        own = {"gradient_valid": running, "gradient_health": running.float()}
+        own |= {"contribution": measured * points, "contribution_valid": measured}
+        whole = whole.replace(slots=advance_counters(whole.slots.replace(**own)))
         seen.append((whole.slots.stage, whole.slots.epochs_in_stage, out.action[:, 0]))
     return tuple(torch.stack(part) for part in zip(*seen, strict=True))
 

@@ -16,7 +16,7 @@ from morphogen.log import run_directory
 from morphogen.log.kinds.run import RunStarted
 from morphogen.log.log_file import LogFile, LogPosition
 from morphogen.log.record_files import remove_records
-from morphogen.log.run_directory import EVENTS, MANIFEST, RECORDS, RunDirectory, events_folder
+from morphogen.log.run_directory import EVENTS, RECORDS, RunDirectory, events_folder
 from morphogen.log.writer import LoggerPlace, Sink
 from morphogen.vocab.text import format_value
 
@@ -28,14 +28,10 @@ def check_sinks(spec: RunSpec) -> None:
     """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its
     file exists.
     """
-    _check_loggers(spec)
-    if spec.telemetry.dir is not None:
-        _check_new_files(Path(spec.telemetry.dir))
-
-
-def _check_loggers(spec: RunSpec) -> None:
     for name in spec.telemetry.loggers:
         LOGGERS[name].check()
+    if spec.telemetry.dir is not None:
+        _check_new_files(Path(spec.telemetry.dir))
 
 
 def _check_new_files(folder: Path) -> None:
@@ -62,7 +58,8 @@ def open_sinks(
         shutil.rmtree(folder.metrics, ignore_errors=True)
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
-    _check_loggers(spec)
+    for name in spec.telemetry.loggers:
+        LOGGERS[name].check()
     at, surplus = check_position(spec, folder, position)
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
@@ -99,54 +96,44 @@ def check_position(
 
 def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> int:
     """Return the bytes of an event file after `position`; CheckpointError unless the file is
-    complete up to there.
+    complete up to there, and of this run.
     """
+    fault = f"event file {path}"
+    expected = f"expected a file of at least {position.bytes} bytes"
     if not path.is_file():
-        raise CheckpointError(
-            f"event file {path} is missing: expected a file of at least {position.bytes} bytes"
-        )
+        raise CheckpointError(f"{fault} is missing: {expected}")
     try:
         with path.open("rb") as file:
-            begin = file.readline(MAX_FIRST_LINE)
+            first_line = file.readline(MAX_FIRST_LINE)
             file.seek(max(position.bytes - 1, 0))
             end = file.read(1)
             size = file.seek(0, os.SEEK_END)
     except OSError as error:
-        raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{fault} cannot be read: {error.strerror}") from error
     if size < position.bytes:
-        raise CheckpointError(
-            f"event file {path} has {size} bytes: expected at least {position.bytes}"
-        )
+        raise CheckpointError(f"{fault} has {size} bytes: {expected}")
     if position.bytes and end != b"\n":
         raise CheckpointError(
-            f"event file {path}: byte {position.bytes}: expected the end of a line, got "
+            f"{fault}: byte {position.bytes}: expected the end of a line, got "
             f"{format_value(ascii(end))}"
         )
     # A torn first line is left by a process that died while writing it.
-    if size and (begin.endswith(b"\n") or path.parent != folder.path):
-        _check_first_line(path, begin, position, folder)
+    if size and (first_line.endswith(b"\n") or path.parent != folder.path):
+        _check_first_line(fault, first_line, position, folder)
     return size - position.bytes
 
 
 def _check_first_line(
-    path: Path, first_line: bytes, position: LogPosition, folder: RunDirectory
+    fault: str, first_line: bytes, position: LogPosition, folder: RunDirectory
 ) -> None:
     """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one
     of the numbering.
     """
-    try:
-        run = folder.read_manifest()["run_id"]
-    except DAMAGE as error:
-        raise CheckpointError(
-            f"{folder.path / MANIFEST} has no run_id to compare the event file with"
-        ) from error
+    run = folder.read_manifest()["run_id"]
     with contextlib.suppress(*DAMAGE):
         line = json.loads(first_line)
-        if 0 < line["seq"] < position.seq:
-            return
-        if line["event"] == RunStarted.__name__ and line["data"]["run_id"] == run:
+        is_later = 0 < line["seq"] < position.seq
+        if is_later or (line["event"], line["data"]["run_id"]) == (RunStarted.__name__, run):
             return
     text = format_value(first_line.decode("ascii", "backslashreplace"))
-    raise CheckpointError(
-        f"event file {path}: first line: expected the RunStarted of run {run}, got {text}"
-    )
+    raise CheckpointError(f"{fault}: first line: expected the RunStarted of run {run}, got {text}")

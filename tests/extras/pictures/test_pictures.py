@@ -23,7 +23,7 @@ from support.extras import needs_extra
 from support.subprocess_env import OURS
 
 from morphogen.cli import main
-from morphogen.errors import ConfigError, DataError
+from morphogen.errors import ConfigError
 from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.pictures import plots
 from morphogen.extras.pictures.page import MAX_RUNS, report
@@ -150,45 +150,11 @@ def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factor
     shutil.rmtree(cut)
 
 
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("share", [0.4, 0.97])
-def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
-    cut = tmp_path / "run"
-    shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report"))
-    text = (run / "events.jsonl").read_bytes()
-    (cut / "events.jsonl").write_bytes(text[: round(share * len(text))])
-    page = report(cut)
-    absent = re.findall(r'id="([a-z_]+)-none"', page.read_text())
-    assert {f"{name}.png" for name in NAMES if name not in absent} == {
-        path.name for path in page.parent.glob("*.png")
-    }
-    assert ("lifecycle" in absent) == (share < 0.5)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
-    run = generated_logs.write(
-        tmp_path / "run", [event for event in generated_logs.events(**SMALL) if event.slot is None]
-    )
-    assert {row["stage"] for row in rows_of(run, "lifecycle")} <= {"DORMANT", *plots.MARKS.values()}
-    assert (report(run).parent / "lifecycle.png").exists()
-
-
 def test_a_run_without_events_says_so_for_every_plot(tmp_path):
     run = generated_logs.write(tmp_path / "run", **SMALL)
     (run / "events.jsonl").unlink()
     text = report(run).read_text()
     assert len(re.findall(r">no data</p>", text)) == len(NAMES)
-
-
-@pytest.mark.usefixtures("one_plot")
-def test_a_picture_whose_numbers_are_gone_goes_too(tmp_path):
-    run = generated_logs.write(tmp_path / "run", **SMALL)
-    (run / "report").mkdir()
-    (run / "report" / "contributions.png").write_bytes(b"old")
-    (run / "events.jsonl").unlink()
-    report(run)
-    assert not (run / "report" / "contributions.png").exists()
 
 
 def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_network(run):
@@ -232,17 +198,6 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
             assert row["blueprint"] == named[row["round"], row["start"], row["env"], row["slot"]]
 
 
-def test_a_damaged_line_is_named(run, tmp_path, capsys):
-    broken = tmp_path / "run"
-    shutil.copytree(run, broken, ignore=shutil.ignore_patterns("report"))
-    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
-    (broken / "events.jsonl").write_text("".join([*lines[:4], lines[4][:30] + "\n", *lines[5:]]))
-    with pytest.raises(DataError, match=r"events\.jsonl is damaged in line 5"):
-        read_run(broken)
-    assert main.main(["report", str(broken)]) == 3
-    assert "line 5" in capsys.readouterr().err
-
-
 def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, capsys):
     assert main.main(["report", "x" * 300]) == 2
     assert main.main(["report", str(tmp_path)]) == 2
@@ -257,12 +212,6 @@ def test_too_many_runs_and_the_same_one_twice_are_refused(run):
         report(*[run] * (MAX_RUNS + 1))
     with pytest.raises(ConfigError, match="expected each once, got"):
         report(run, run)
-
-
-def test_a_place_that_cannot_be_written_to_is_refused(run, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--out: .*file cannot be written"):
-        report(run, out=tmp_path / "file")
 
 
 def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, tmp_path):

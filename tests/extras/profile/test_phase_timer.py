@@ -9,14 +9,13 @@ import pytest
 import torch
 from support.small_runs import events_by_round, tiny, tiny_setup
 
-from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER
 from morphogen.env.setup import build_setup
 from morphogen.extras.profile.phase_timer import Timer
 from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
-from morphogen.train.train import train_ppo_vectorized
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SECOND = 10**9  # nanoseconds
@@ -133,18 +132,6 @@ def test_the_time_on_the_device_is_read_one_epoch_late_and_never_before_it_has_p
     assert found["head"].count == 80
 
 
-def test_the_device_waiting_for_a_graph_is_no_work(monkeypatch):
-    clocks, device = Clocks(), Device(monkeypatch)
-    timer = clocks.timer(CUDA, event=device.event)
-    timer.mark("train")
-    device.work(7)
-    clocks.go(6, apart=6)
-    timer.end_segment("record_read")
-    device.run()
-    timer.collect()
-    assert timer.close()["train"].device_s == pytest.approx(1)
-
-
 def rounds(**fields):
     """A scheduler after two rounds, what they were summed up to, and the events about each."""
     kept = MemorySink()
@@ -198,15 +185,6 @@ def test_phases_leave_no_moment_of_a_round_out():
     marked = ended - began - 2  # between the first and the last reading of the clock
     (reported,) = events_by_round(kept.events)
     assert sum(one["wall_s"] for one in reported["PhaseProfile"].phases.values()) == marked
-
-
-@pytest.mark.slow
-def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
-    kept = MemorySink()
-    often = CheckpointSpec(every_minutes=1e-9)
-    train_ppo_vectorized(tiny(checkpoint=often), out=tmp_path / "run", parts=Parts(sinks=(kept,)))
-    (profile,) = (one.data for one in kept.events if one.name == "PhaseProfile")
-    assert profile.phases["checkpoint"]["count"] == 5  # between the six epochs of the round
 
 
 @pytest.mark.skipif(

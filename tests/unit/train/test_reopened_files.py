@@ -129,21 +129,16 @@ def other_begin(path, at):
     path.write_bytes(b"x" * (at.bytes - 1) + b"\n")
 
 
-def unnamed(path, at):
-    path.with_name("manifest.json").write_text("[]")
-
-
 def a_pipe(path, at):
     path.unlink()
     os.mkfifo(path)
 
 
 DAMAGES = {
-    r"events\.jsonl has \d+ bytes: expected at least": cut_short,
+    r"events\.jsonl has \d+ bytes: expected a file of at least": cut_short,
     "expected the RunStarted of run 0123456789ab": foreign,
     "expected the end of a line": shifted,
     "first line: expected the RunStarted": other_begin,
-    "has no run_id": unnamed,
     "is missing": lambda path, at: path.unlink(),
     "jsonl is missing": a_pipe,
 }

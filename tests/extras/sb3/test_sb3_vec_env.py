@@ -67,7 +67,7 @@ def test_wrong_use_is_named():
     env = small()
     assert is_masking_supported(env)
     assert env.env_is_wrapped(VecMonitor) == [False] * 3
-    with pytest.raises(RuntimeError, match="call reset before action_masks"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before action_masks"):
         env.action_masks()
     with pytest.raises(RuntimeError, match="call step_async before step_wait"):
         env.step_wait()

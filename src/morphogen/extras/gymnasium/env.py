@@ -54,8 +54,8 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8],
     `blueprints` int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head,
     int8; the mask of slot per op. Actions int64 [E, 8] in the order of `mg.Head`; an illegal action
-    does nothing.  `join_masks` joins the masks for a policy over `MultiDiscrete`, and lists the
-    columns.  `info` holds `outcome`, a number of `mg.Outcome`, and `network_value` of every env.
+    does nothing.  `action_masks` returns the masks as a policy over `MultiDiscrete` takes them;
+    `join_masks` lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and `network_value` of every env.
 
     `autoreset_mode`, a member of Gymnasium's `AutoresetMode` or its text:
 
@@ -96,6 +96,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
         num_envs = self.functional.envs
         self._state: EnvState | None = None
+        self._masks: dict[str, Array] | None = None  # of the last observations
         # the last step ended an episode, and none has begun since
         self._ended = np.zeros(num_envs, dtype=bool)
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
@@ -208,6 +209,16 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         results["outcome"][begun] = Outcome.ENDED
         return observed, results
 
+    def action_masks(self) -> Array:
+        """Legal choices of all heads, bool [E, 38 + S]; see `join_masks`.  Raises ResetNeeded
+        before the first reset.
+        """
+        if self._masks is None:
+            raise gymnasium.error.ResetNeeded(
+                "the environment has no masks: call reset before action_masks"
+            )
+        return join_masks(self._masks)
+
     def close_extras(self, **_: Any) -> None:
         """Stop prefetching streamed data."""
         self.functional.close()
@@ -251,6 +262,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         arrays = self.functional.transfers.read("arrays", tree)
         names = {f"mask.{head.label}": head.label for head in Head}
         masks = {label: arrays[name].astype(np.int8) for name, label in names.items()}
+        self._masks = masks
         known = {name: arrays[name].copy() for name in ("observation", "instance", "blueprints")}
         return {**known, "mask": masks}, {name: arrays[name].copy() for name in leaves}
 
@@ -287,7 +299,6 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
         )
         self.observation_space = flat_space(self.vector)
         self.action_space = self.vector.single_action_space
-        self._masks: Array | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -295,7 +306,7 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
         """Begin an episode: the first one of a seed, or the next one."""
         super().reset(seed=seed)
         seen, _ = self.vector.reset(seed=seed, options=options)
-        return self._show(seen), {}
+        return flatten_seen(seen)[0], {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Run one epoch.  action int64 [8] -> observation, reward, terminated, truncated, info.
@@ -304,25 +315,17 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
         """
         seen, reward, terminated, _, info = self.vector.step(np.asarray(action)[None])
         values = {name: leaf.item() for name, leaf in info.items()}
-        return self._show(seen), reward.item(), terminated.item(), False, values
+        return flatten_seen(seen)[0], reward.item(), terminated.item(), False, values
 
     def action_masks(self) -> Array:
         """Legal choices of all heads, bool [38 + S]; see `join_masks`.  Raises ResetNeeded before
         the first reset.
         """
-        if self._masks is None:
-            raise gymnasium.error.ResetNeeded(
-                "the environment has no masks: call reset before action_masks"
-            )
-        return self._masks
+        return self.vector.action_masks()[0]
 
     def close(self) -> None:
         """Stop prefetching streamed data."""
         self.vector.close()
-
-    def _show(self, seen: Seen) -> Array:
-        self._masks = join_masks(seen["mask"])[0]
-        return flatten_seen(seen)[0]
 
 
 def flat_space(env: GymnasiumEnv) -> spaces.Box:

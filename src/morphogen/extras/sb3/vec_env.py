@@ -19,10 +19,8 @@ from morphogen.errors import ConfigError
 from morphogen.extras.gymnasium.env import (
     Array,
     GymnasiumEnv,
-    Seen,
     flat_space,
     flatten_seen,
-    join_masks,
 )
 from morphogen.vocab.text import format_value
 
@@ -50,7 +48,6 @@ class MorphogenVecEnv(VecEnv):
         self.vector = GymnasiumEnv(
             num_envs, task=task, seed=seed, autoreset_mode=AutoresetMode.SAME_STEP, **fields
         )
-        self._masks: Array | None = None
         self._actions: Array | None = None
         super().__init__(
             self.vector.num_envs, flat_space(self.vector), self.vector.single_action_space
@@ -60,7 +57,7 @@ class MorphogenVecEnv(VecEnv):
         """Begin an episode: the first one after `seed`, else the next one."""
         seen, _ = self.vector.reset(seed=self._seeds[0])
         self._reset_seeds()
-        return self._show(seen)
+        return flatten_seen(seen)
 
     def step_async(self, actions: Array) -> None:
         """Keep the actions int64 [E, 8] for `step_wait`."""
@@ -79,13 +76,11 @@ class MorphogenVecEnv(VecEnv):
         ]
         for env in np.flatnonzero(ended):
             infos[env]["terminal_observation"] = flatten_seen(results["final_obs"][env])
-        return self._show(seen), reward, ended, infos
+        return flatten_seen(seen), reward, ended, infos
 
     def action_masks(self) -> Array:
-        """Legal choices of all heads, bool [E, 38 + S]; see `gymnasium_env.join_masks`."""
-        if self._masks is None:
-            raise RuntimeError("the environment has no masks: call reset before action_masks")
-        return self._masks
+        """Legal choices of all heads, bool [E, 38 + S]; see `gymnasium.env.join_masks`."""
+        return self.vector.action_masks()
 
     def close(self) -> None:
         """Stop prefetching streamed data."""
@@ -112,7 +107,3 @@ class MorphogenVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: Any, indices: Indices = None) -> list[bool]:
         """Return False for every env."""
         return [False for _ in self._get_indices(indices)]
-
-    def _show(self, seen: Seen) -> Array:
-        self._masks = join_masks(seen["mask"])
-        return flatten_seen(seen)

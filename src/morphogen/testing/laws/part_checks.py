@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from morphogen.config.host import Host
@@ -42,7 +43,7 @@ from morphogen.testing.laws.part_laws import (
     BlueprintSubject,
     HostSubject,
 )
-from morphogen.testing.laws.search import BrokenLaw, check_examples, name_part
+from morphogen.testing.laws.search import BrokenLaw, check_laws, name_part
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
 from morphogen.vocab.slot import SlotSpec
@@ -81,7 +82,7 @@ def check_blueprint(
         is_identity
     """
     subject = BlueprintSubject(module, SlotSpec("r0c0", channels, size))
-    check_examples(name_part(module), BLUEPRINT_LAWS, [subject])
+    check_laws(name_part(module), BLUEPRINT_LAWS, st.just(subject), count=1)
 
 
 def check_host(host: Host) -> None:
@@ -112,7 +113,7 @@ def check_host(host: Host) -> None:
         net = Net(host, slots, assign_codes(()))
     except Exception as error:
         raise BrokenLaw("can_be_built", f"{name} raises {error_line(error)}") from error
-    check_examples(name, HOST_LAWS, [HostSubject(net)])
+    check_laws(name, HOST_LAWS, st.just(HostSubject(net)), count=1)
 
 
 def check_network(network: PolicyNetwork) -> None:
@@ -134,7 +135,7 @@ def check_network(network: PolicyNetwork) -> None:
         Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
     subject = NetworkSubject(NetworkPolicy(network), tiny_environment())
-    check_examples(type(network).__name__, NETWORK_LAWS, [subject])
+    check_laws(type(network).__name__, NETWORK_LAWS, st.just(subject), count=1)
 
 
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
@@ -162,7 +163,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
     subject = LearnerSubject(learner, policy, tiny_environment())
-    check_examples(name_part(learner), LEARNER_LAWS, [subject])
+    check_laws(name_part(learner), LEARNER_LAWS, st.just(subject), count=1)
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:

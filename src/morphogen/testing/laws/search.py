@@ -1,7 +1,7 @@
 """Search for the smallest example that breaks a law."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any, cast
@@ -11,7 +11,7 @@ from hypothesis.errors import FlakyFailure, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.testing.audit import describe_error
-from morphogen.testing.builders.tree_equality import format_tree, tree_form
+from morphogen.testing.builders.tree_equality import format_tree, leaves, tree_form
 
 # example -> predicate of the violation, after the name of the subject; empty: the law holds
 Law = Callable[[Any], str]
@@ -30,7 +30,7 @@ class BrokenLaw(AssertionError):
         self.sentence = sentence
         self.example = example
         message = f"{sentence} (law: {law})"
-        if example is not None:
+        if leaves(example):
             lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
             message += f"\n  smallest example, without empty leaves:\n{lines}"
         super().__init__(message)
@@ -71,19 +71,13 @@ def check_laws(
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
-        first = next((example for example in tried if find_violation(law, example)), None)
-        if first is not None:
-            example = _smallest_violation(law, states, count, first)
-            raise BrokenLaw(name, f"{subject} {find_violation(law, example)}", example)
-    return examples
-
-
-def check_examples(subject: str, laws: Mapping[str, Law], examples: Sequence[Any]) -> None:
-    """Check the laws in order on examples.  Raises BrokenLaw for the first violation."""
-    for name, law in laws.items():
-        for example in examples:
+        for example in tried:
             if violation := find_violation(law, example):
-                raise BrokenLaw(name, f"{subject} {violation}")
+                if len(examples) > 1:
+                    example = _smallest_violation(law, states, count, example)
+                    violation = find_violation(law, example)
+                raise BrokenLaw(name, f"{subject} {violation}", example)
+    return examples
 
 
 def find_violation(law: Law, example: Any) -> str:

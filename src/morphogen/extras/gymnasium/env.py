@@ -55,7 +55,8 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     `blueprints` int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head,
     int8; the mask of slot per op. Actions int64 [E, 8] in the order of `mg.Head`; an illegal action
     does nothing.  `action_masks` returns the masks as a policy over `MultiDiscrete` takes them;
-    `join_masks` lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and `network_value` of every env.
+    `join_masks` lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and
+    `network_value` of every env.
 
     `autoreset_mode`, a member of Gymnasium's `AutoresetMode` or its text:
 

@@ -67,7 +67,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         args = parse_args(words, metadata.version("morphogen"))
         args.command_line = shlex.join(["morphogen", *words])
-        check_compiler_cache()
         for name in args.imports:
             import_module("morphogen.config.part_files").import_parts(name)
         code = args.execute(args)
@@ -78,20 +77,6 @@ def main(argv: Sequence[str]) -> int:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
     return code or 0
-
-
-def check_compiler_cache() -> None:
-    """Raise a ConfigError if the folder that the user names for graphs cannot be made: torch does
-    not load then.
-    """
-    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    try:
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        wanted = "expected a folder that can be created"
-        got = f"{format_value(folder)}: {error.strerror}"
-        raise ConfigError(f"TORCHINDUCTOR_CACHE_DIR: {wanted}, got {got}") from None
 
 
 def build_parser(version: str, command: str | None = None) -> argparse.ArgumentParser:

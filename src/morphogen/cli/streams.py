@@ -10,26 +10,14 @@ import sys
 from typing import TextIO, cast
 
 
-class LenientStream(io.RawIOBase):
+class LenientStream(io.FileIO):
     """Raw stream over a file descriptor; a write that fails is dropped, with all that follow."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         """Take a descriptor, which stays open, and the name of the stream for messages."""
-        self._descriptor = descriptor
-        self.name = name
+        super().__init__(descriptor, "w", closefd=False)
+        self._label = name
         self.error: OSError | None = None  # of the first write that failed
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def fileno(self) -> int:
-        """Return the file descriptor."""
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        """Return whether the stream is a terminal."""
-        return os.isatty(self._descriptor)
 
     def write(self, data: object) -> int:
         """Write bytes; return their number, also if they were dropped."""
@@ -37,10 +25,10 @@ class LenientStream(io.RawIOBase):
         size = len(rest)
         while rest and self.error is None:
             try:
-                rest = rest[os.write(self._descriptor, rest) :]
+                rest = rest[os.write(self.fileno(), rest) :]
             # another program made the terminal or pipe that both share non-blocking
             except BlockingIOError:
-                select.select([], [self._descriptor], [])
+                select.select([], [self.fileno()], [])
             except OSError as error:
                 self.error = error
         return size
@@ -52,7 +40,7 @@ class LenientStream(io.RawIOBase):
         """
         if self.error is None or self.error.errno == errno.EPIPE:
             return None
-        return f"{self.name} could not be written: {self.error.strerror}"
+        return f"{self._label} could not be written: {self.error.strerror}"
 
 
 def is_lost(stream: TextIO) -> bool:

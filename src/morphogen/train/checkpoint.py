@@ -21,6 +21,8 @@ from morphogen.train.loop import Scheduler
 from morphogen.train.reporter import TelemetryState
 from morphogen.vocab.paths import expand_path
 
+TREES = ("learner", "carry", "rollout", "columns")
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -53,14 +55,8 @@ class Checkpoint:
 
     def save(self, folder: Path, *, keep: int | None = None) -> Path:
         """Write the checkpoint as a directory below `folder`, like `write_checkpoint`."""
-        tree = {
-            "learner": self.learner,
-            "carry": self.carry,
-            "rollout": self.rollout,
-            "columns": self.columns,
-            "telemetry": pack(self.telemetry),
-            "log": pack(self.log),
-        }
+        tree = {name: getattr(self, name) for name in TREES}
+        tree |= {"telemetry": pack(self.telemetry), "log": pack(self.log)}
         return write_checkpoint(folder, encode_tree(tree), self.manifest, keep=keep)
 
 
@@ -87,10 +83,7 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     try:
         return Checkpoint(
             manifest,
-            tree["learner"],
-            tree["carry"],
-            tree["rollout"],
-            tree["columns"],
+            *[tree[name] for name in TREES],
             unpack(TelemetryState, tree["telemetry"], "telemetry"),
             unpack(LogPosition | None, tree["log"], "log"),
         )

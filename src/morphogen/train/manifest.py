@@ -10,6 +10,7 @@ import torch
 from morphogen import kernels
 from morphogen.config import part_files
 from morphogen.config.config_files import dump_config
+from morphogen.device.cuda_memory import device_name
 from morphogen.env.setup import Setup
 from morphogen.log import run_directory
 from morphogen.log.kinds.run import RunStarted
@@ -89,7 +90,7 @@ def environment_fingerprint(setup: Setup) -> dict[str, str]:
         **run_directory.describe_environment()["versions"],
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
-        "device": "cpu" if setup.device.type == "cpu" else torch.cuda.get_device_name(setup.device),
+        "device": device_name(setup.device),
         "precision": setup.net.precision.label,
         "compile": setup.spec.engine.compile,
         "kernels": describe_kernels(),

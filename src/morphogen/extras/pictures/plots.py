@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
@@ -71,10 +72,8 @@ class Plot:
         """Draw the picture, independent of the user's matplotlib settings; the same rows give the
         same bytes.
         """
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rc_file(STYLE_FILE, use_default_template=False)
-            file = io.BytesIO()
+        file = io.BytesIO()
+        with matplotlib.style.context(STYLE_FILE, after_reset=True):
             self.draw(runs).savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
 

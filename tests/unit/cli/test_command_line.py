@@ -5,6 +5,7 @@ written.
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,52 +30,62 @@ from morphogen.errors import (
 )
 from morphogen.log.writer import Losses
 
-# flag, its words, the field, its value; written out by hand.
-FLAGS = [
-    ("--preset", ["smoke"], "preset", "smoke"),
-    ("--task", ["digits_impaired"], "task", "digits_impaired"),
-    ("--slots", ["r1c0", "r0c0"], "slots", ["r0c0", "r1c0"]),
-    ("--max-seeds", ["2"], "max_seeds", 2),
-    ("--instances", ["single"], "instances", "single"),
-    ("--data-dir", ["some/where"], "data.dir", "some/where"),
-    ("--no-augment", [], "data.augment", False),
-    ("--rounds", ["7"], "rounds", 7),
-    ("--envs", ["12"], "envs", 12),
-    ("--episode-length", ["9"], "episode_length", 9),
-    ("--minibatches", ["3"], "data.minibatches", 3),
-    ("--batch", ["5"], "data.batch", 5),
-    ("--final-episodes", ["0"], "final_episodes", 0),
-    ("--seed", ["11"], "seed", 11),
-    ("--reward", ["sparse"], "reward.rule", "sparse"),
-    ("--ppo-epochs", ["6"], "ppo.epochs", 6),
-    ("--lr", ["3e-4"], "ppo.lr", 3e-4),
-    ("--entropy-anneal-rounds", ["8"], "ppo.entropy_anneal_rounds", 8),
-    ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
-    ("--device", ["cpu"], "engine.devices", ["cpu"]),
-    ("--compile", ["default"], "engine.compile", "default"),
-    ("--capture", ["off"], "engine.capture", "off"),
-    ("--placement", ["streamed"], "data.placement", "streamed"),
-    ("--ranks", ["4"], "engine.ranks", 4),
-    ("--threads", ["1"], "engine.threads", 1),
-    ("--no-phase-profile", [], "engine.phase_profile", False),
-    ("--no-deterministic", [], "engine.deterministic", False),
-    ("--tf32", [], "engine.tf32", True),
-    ("--amp", ["bfloat16"], "engine.amp", "bfloat16"),
-    ("--telemetry-level", ["debug"], "telemetry.level", "debug"),
-    ("--telemetry-dir", ["some/where"], "telemetry.dir", "some/where"),
-    ("--checkpoint-every", ["4"], "checkpoint.every_rounds", 4),
-    ("--keep", ["2"], "checkpoint.keep", 2),
-]
-if has_extra("loggers"):
-    FLAGS += [
-        ("--logger", ["tensorboard", "csv"], "telemetry.loggers", ["csv", "tensorboard"]),
-        ("--wandb-project", ["p"], "telemetry.wandb.project", "p"),
-        ("--wandb-entity", ["e"], "telemetry.wandb.entity", "e"),
-        ("--wandb-group", ["g"], "telemetry.wandb.group", "g"),
-        ("--wandb-name", ["n"], "telemetry.wandb.name", "n"),
-        ("--wandb-tags", ["b", "a"], "telemetry.wandb.tags", ["b", "a"]),
-        ("--wandb-mode", ["offline"], "telemetry.wandb.mode", "offline"),
-    ]
+# flag with its words | field | value; written out by hand
+FLAG_TABLE = """
+--preset smoke | preset | "smoke"
+--task digits_impaired | task | "digits_impaired"
+--slots r1c0 r0c0 | slots | ["r0c0", "r1c0"]
+--max-seeds 2 | max_seeds | 2
+--instances single | instances | "single"
+--data-dir some/where | data.dir | "some/where"
+--no-augment | data.augment | false
+--rounds 7 | rounds | 7
+--envs 12 | envs | 12
+--episode-length 9 | episode_length | 9
+--minibatches 3 | data.minibatches | 3
+--batch 5 | data.batch | 5
+--final-episodes 0 | final_episodes | 0
+--seed 11 | seed | 11
+--reward sparse | reward.rule | "sparse"
+--ppo-epochs 6 | ppo.epochs | 6
+--lr 3e-4 | ppo.lr | 0.0003
+--entropy-anneal-rounds 8 | ppo.entropy_anneal_rounds | 8
+--value-warmup-rounds 4 | ppo.value_warmup_rounds | 4
+--device cpu | engine.devices | ["cpu"]
+--compile default | engine.compile | "default"
+--capture off | engine.capture | "off"
+--placement streamed | data.placement | "streamed"
+--ranks 4 | engine.ranks | 4
+--threads 1 | engine.threads | 1
+--no-phase-profile | engine.phase_profile | false
+--no-deterministic | engine.deterministic | false
+--tf32 | engine.tf32 | true
+--amp bfloat16 | engine.amp | "bfloat16"
+--telemetry-level debug | telemetry.level | "debug"
+--telemetry-dir some/where | telemetry.dir | "some/where"
+--checkpoint-every 4 | checkpoint.every_rounds | 4
+--keep 2 | checkpoint.keep | 2
+"""
+LOGGER_FLAGS = """
+--logger tensorboard csv | telemetry.loggers | ["csv", "tensorboard"]
+--wandb-project p | telemetry.wandb.project | "p"
+--wandb-entity e | telemetry.wandb.entity | "e"
+--wandb-group g | telemetry.wandb.group | "g"
+--wandb-name n | telemetry.wandb.name | "n"
+--wandb-tags b a | telemetry.wandb.tags | ["b", "a"]
+--wandb-mode offline | telemetry.wandb.mode | "offline"
+"""
+
+
+def read_flags(table):
+    """The rows of a table: flag, words, field, value."""
+    for line in table.strip().splitlines():
+        words, path, value = line.split(" | ")
+        flag, *rest = words.split()
+        yield flag, rest, path, json.loads(value)
+
+
+FLAGS = [*read_flags(FLAG_TABLE), *(read_flags(LOGGER_FLAGS) if has_extra("loggers") else ())]
 each_flag = pytest.mark.parametrize(
     ("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS]
 )
@@ -308,89 +319,64 @@ def test_an_ignored_hangup_stays_ignored(monkeypatch):
     assert not handlers
 
 
-WRONG = [
-    ([], "COMMAND"),
-    (["fly"], "fly"),
-    (["train", "walk"], "walk"),
-    (["train", "--rounds"], "--rounds"),
-    (["train", "--round", "3"], "--round"),
-    (["train", "--rounds", "many"], 'rounds: expected an integer in 1 .. 1000000, got "many"'),
-    (["train", "--rounds", "2.0"], "rounds: expected an integer in 1 .. 1000000, got 2.0"),
-    (["train", "--lr", "nan"], "ppo.lr: expected a number > 0, got NaN"),
-    (["train", "--task", "mnist"], "task: expected one of digits"),
-    (["train", "--preset", "big"], "preset: expected one of digits"),
-    (
-        ["train", "--slots", "r9c9"],
-        "slots: expected distinct names out of r0c0, r1c0, r0c1",
-    ),
-    (
-        ["train", "--device", "tpu"],
-        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got ["tpu"]',
-    ),
-    (
-        ["train", "--policy", "wait"],
-        "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and",
-    ),
-    (
-        ["train", "heuristic", "--policy", "ppo"],
-        "--policy: expected one of wait, random, heuristic",
-    ),
-    (
-        ["train", "--config", "nowhere.json"],
-        "--config: expected a readable file, got nowhere.json: No such file",
-    ),
-    (["train", "--config", "."], "--config: expected a readable file, got ."),
-    (
-        ["train", "--reward", "gold"],
-        "reward.rule: expected one of sparse, delta, value, rent, loss, anytime",
-    ),
-    (["evaluate", "x", "y"], "unrecognized arguments: y"),
-    (
-        ["train", "--taks", "digits"],
-        "--taks digits (did you mean --task?) (see morphogen train --help)",
-    ),
-    (["watch"], "the following arguments are required: RUN"),
-    (["watch", "/dev/null"], "/dev/null is not a run directory: config.json not found"),
-    (
-        ["train", "--set", "rounds"],
-        '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"',
-    ),
-    (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
-]
+# command line | part of the error
+WRONG_TABLE = """
+fly | fly
+train walk | walk
+train --rounds | --rounds
+train --round 3 | --round
+train --rounds many | rounds: expected an integer in 1 .. 1000000, got "many"
+train --rounds 2.0 | rounds: expected an integer in 1 .. 1000000, got 2.0
+train --lr nan | ppo.lr: expected a number > 0, got NaN
+train --task mnist | task: expected one of digits
+train --preset big | preset: expected one of digits
+train --slots r9c9 | slots: expected distinct names out of r0c0, r1c0, r0c1
+train --device tpu | engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got ["tpu"]
+train --policy wait | --policy: expected `morphogen train heuristic --policy NAME`, got ppo and
+train heuristic --policy ppo | --policy: expected one of wait, random, heuristic
+train --config nowhere.json | --config: expected a readable file, got nowhere.json: No such file
+train --config . | --config: expected a readable file, got .
+train --reward gold | reward.rule: expected one of sparse, delta, value, rent, loss, anytime
+evaluate x y | unrecognized arguments: y
+train --taks digits | --taks digits (did you mean --task?) (see morphogen train --help)
+watch | the following arguments are required: RUN
+watch /dev/null | /dev/null is not a run directory: config.json not found
+train --set rounds | --set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"
+train --set ppo.clap=1 | ppo.clap: expected one of epochs, minibatches, lr
+"""
+WRONG = [line.split(" | ") for line in WRONG_TABLE.strip().splitlines()]
 
 
-# a command line with a word that is almost right, and the name that is meant
-CLOSE = [
-    (["trian"], "train"),
-    (["train", "ppoo"], "ppo"),
-    (["train", "--prest", "smoke"], "--preset"),
-    (["train", "--preset", "Smok"], "smoke"),
-    (["train", "--task", "digitz"], "digits"),
-    (["train", "--reward", "dleta"], "delta"),
-    (["train", "--compile", "defualt"], "default"),
-    (["train", "--set", "ppo.clap=1"], "clip"),
-    (["train", "--set", 'blueprints=["norm", "conv_lite"]'], "conv_light"),
-    (["train", "--set", "policy.network=lstn"], "lstm"),
-    (["train", "heuristic", "--policy", "heuristik"], "heuristic"),
-    *[(["data", "digitz"], "digits")] * has_extra("catalogue"),
-    (["evaluate", "run", "--split", "tset"], "test"),
-]
+# command line with a word that is almost right | the name that is meant
+CLOSE_TABLE = """
+trian | train
+train ppoo | ppo
+train --prest smoke | --preset
+train --preset Smok | smoke
+train --task digitz | digits
+train --reward dleta | delta
+train --compile defualt | default
+train --set ppo.clap=1 | clip
+train --set 'blueprints=["norm", "conv_lite"]' | conv_light
+train --set policy.network=lstn | lstm
+train heuristic --policy heuristik | heuristic
+evaluate run --split tset | test
+"""
+CLOSE = [line.split(" | ") for line in CLOSE_TABLE.strip().splitlines()]
 
 
-@pytest.mark.parametrize(("words", "meant"), CLOSE, ids=[" ".join(words) for words, _ in CLOSE])
+@pytest.mark.parametrize(("words", "meant"), CLOSE)
 def test_a_word_that_is_almost_right_is_refused_with_the_name_that_is_meant(words, meant, capsys):
-    assert main.main(words) == 2
+    assert main.main(shlex.split(words)) == 2
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG]
-)
+@pytest.mark.parametrize(("words", "said"), WRONG)
 def test_wrong_usage_is_refused_with_code_2_and_says_what_is_wanted(
     tmp_path, monkeypatch, capsys, words, said
 ):
     monkeypatch.chdir(tmp_path)
-    assert main.main(words) == 2
+    assert main.main(shlex.split(words)) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert said in shown.err

@@ -62,6 +62,7 @@ def write_files(kind, folder, mib):
         cifar_files(folder, mib * MIB // 3073 // 6)
 
 
+@needs_extra("streaming")
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 @pytest.mark.parametrize(

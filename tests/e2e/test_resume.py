@@ -82,10 +82,15 @@ OTHERS = {
         lambda: {"an alarm": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})}},
     ),
     "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
-    "after demonstrations, streamed": {
-        "ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=1),
-        "data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed"),
-    },
+    **rows_of_extra(
+        "streaming",
+        lambda: {
+            "after demonstrations, streamed": {
+                "ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=1),
+                "data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed"),
+            }
+        },
+    ),
 }
 
 

@@ -34,6 +34,7 @@ RANKS = (
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),
     "cifar": (r"(?i)cifar", ()),
+    "streaming": (r"StreamedFeed|as_stored|ThreadPool", ()),
     "compiler": (r"CompiledUnits|compiler_options|warm_up\b", ()),
     "arrays": (r"from_arrays|from_torch|ArrayData", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),

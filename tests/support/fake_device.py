@@ -36,12 +36,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
+from support.extras import has_extra
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
@@ -295,8 +297,10 @@ def fake_tensors(
         stack.enter_context(patch.object(torch, "as_tensor", convert))
         stack.enter_context(patch.object(Transfers, "receive", receive))
         stack.enter_context(patch.object(Reporter, "restore", restore))
-        stack.enter_context(patch.object(feed, "ThreadPoolExecutor", _PromptExecutor))
-        stack.enter_context(patch.object(feed.StreamedFeed, "_fill", _fill_nothing))
+        if has_extra("streaming"):
+            streaming = import_module("morphogen.extras.streaming.streamed_feed")
+            stack.enter_context(patch.object(streaming, "ThreadPoolExecutor", _PromptExecutor))
+            stack.enter_context(patch.object(streaming.StreamedFeed, "_fill", _fill_nothing))
         for method, name in (
             ("send", None),
             ("upload", None),
@@ -356,7 +360,7 @@ class _PromptExecutor:
         """Do nothing."""
 
 
-def _fill_nothing(streamed: feed.StreamedFeed, buffer: StagingBuffer) -> StagingBuffer:
+def _fill_nothing(streamed: Any, buffer: StagingBuffer) -> StagingBuffer:
     """Copy a buffer without values."""
     streamed._transfers.fill(buffer, lambda _: None)
     return buffer

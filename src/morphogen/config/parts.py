@@ -26,6 +26,7 @@ that builds it from the spec of a run:
                  of `evaluation.arms`
     LOGGERS      telemetry.loggers  morphogen.loggers     class of sinks, see
                  `log.writer.LoggerPlace`
+    FEEDS        data.placement     morphogen.feeds      class of `data.feed.Feed` for a vector env
     COMPILERS    engine.compile     morphogen.compilers  class of `env.units.Units` (spec, device,
                  clock)
     EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
@@ -139,6 +140,13 @@ LOGGERS: Registry[Any] = Registry(
     group="morphogen.loggers",
     expected="a class of sinks with a class method `check`",
     is_part=lambda part: callable(part) and hasattr(part, "check"),
+)
+FEEDS: Registry[Callable[..., Any]] = Registry(
+    "feed",
+    setting="data.placement",
+    group="morphogen.feeds",
+    expected="a class that derives from Feed",
+    is_part=callable,
 )
 COMPILERS: Registry[Callable[..., Any]] = Registry(
     "compiler",

@@ -15,8 +15,7 @@ For `env`, which runs envs; to add a data set, start in `splits`.
   training; `instance_process`: worlds that change within an episode, and how their samples are
   shown
 - `feed`: `Feed`, `ResidentFeed`; samples, labels, crops and mirrors of an epoch, drawn on the
-  device;
-  `StreamedFeed`: a reader thread prefetches images into staging buffers
+  device; the feeds of other placements come from extras
 
 Draws are counter-based: a batch depends on (env, episode, epoch, minibatch) and on no other env.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.host import Host
-from morphogen.config.parts import DATASETS
+from morphogen.config.parts import DATASETS, FEEDS
 from morphogen.config.registry import error_line
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
@@ -139,9 +139,10 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
             f"data.placement: expected {STREAMED} or {AUTO}, got {RESIDENT}: the data needs "
             f"{need:.3g} GiB, and data.resident_limit_gib is {spec.resident_limit_gib:g}"
         )
-    if spec.placement == AUTO:
-        return RESIDENT if fits else STREAMED
-    return spec.placement
+    chosen = (RESIDENT if fits else STREAMED) if spec.placement == AUTO else spec.placement
+    if chosen == STREAMED and STREAMED not in FEEDS:
+        raise ConfigError(f"data.placement: expected {RESIDENT} without a feed, got {STREAMED}")
+    return chosen
 
 
 def data_folder(spec: DataSpec) -> Path:

@@ -132,15 +132,6 @@ class DerivedInputs(ABC):
 Inputs = Tensor | StoredInputs | DerivedInputs  # of samples
 
 
-def as_stored(inputs: Inputs) -> StoredInputs | DerivedInputs:
-    """Return inputs in memory as `StoredInputs`; inputs that are read on demand unchanged."""
-    return (
-        StoredInputs((inputs,), torch.arange(len(inputs), device="cpu"))
-        if isinstance(inputs, Tensor)
-        else inputs
-    )
-
-
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Samples:

@@ -17,8 +17,9 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from morphogen.config.parts import FEEDS
 from morphogen.config.spec import RunSpec
-from morphogen.data.feed import Feed, StreamedFeed
+from morphogen.data.feed import Feed
 from morphogen.data.instances import TRAINING_INSTANCES, InstanceSplit, draw_instances
 from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
@@ -388,7 +389,7 @@ def open_environment(
     task_key = key if tasks is None else tasks
     action_key = key if actions is None else actions
     transfers = transfers or Transfers(setup.device, time.perf_counter)
-    feed = setup.feed or StreamedFeed(
+    feed = setup.feed or FEEDS[setup.dataset.placement](
         setup.dataset,
         setup.spec,
         transfers=transfers,

@@ -9,7 +9,7 @@ own: an extra plugs in at the same hooks as every package.
     events of a run      alarms, scoreboard, statistics, details, loggers
     a log read back      inspection, pictures, watch, former_logs
     commands             compare, catalogue, completion, bench
-    where a run runs     ranks, compiler, cpu_graphs, profile
+    where a run runs     ranks, streaming, compiler, cpu_graphs, profile
     other libraries      torchrl, gymnasium, sb3
 
 The package of each says what it holds, and where it plugs in.

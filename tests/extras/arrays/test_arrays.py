@@ -107,6 +107,7 @@ def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
     assert torch.equal(fixed.preparation(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
 
 
+@needs_extra("streaming")
 def test_points_are_streamed_as_they_are_resident():
     """Inputs without images, in float32, through staging buffers: the same numbers bit for bit."""
     points = np.sin(np.arange(240 * 64, dtype=np.float32)).reshape(240, 1, 8, 8)

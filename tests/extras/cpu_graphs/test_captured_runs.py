@@ -16,7 +16,7 @@ from morphogen.testing.builders.tree_equality import trees_equal
 
 CASES = {
     "resident": {},
-    "streamed": {"data": {"placement": "streamed"}},
+    **rows_of_extra("streaming", lambda: {"streamed": {"data": {"placement": "streamed"}}}),
     "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
     "debug": {"telemetry": TelemetrySpec(level="debug")},
     **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.extras import rows_of_extra
 from support.faulty_sinks import all_events
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
@@ -26,7 +27,14 @@ from tests.extras.ranks.thread_ranks import run_ranks
 DEBUG = TelemetrySpec(level="debug")
 TINY = {"task": "tiny", "data": DataSpec()}
 RUNS = {
-    "streamed": {"data": DataSpec(placement="streamed", batch=8, minibatches=2, val_samples=32)},
+    **rows_of_extra(
+        "streaming",
+        lambda: {
+            "streamed": {
+                "data": DataSpec(placement="streamed", batch=8, minibatches=2, val_samples=32)
+            }
+        },
+    ),
     "heuristic": {"policy_name": "heuristic", **TINY},
     "resident groups": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
 }

@@ -25,7 +25,7 @@ from morphogen.train.loop import Parts, Scheduler
 @pytest.mark.slow
 def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
-    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "streamed"}}
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "resident"}}
     recorder = GraphRecorder()
     captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))
     _, plain_history, plain_states = run(None, **settings)

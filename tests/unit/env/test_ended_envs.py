@@ -28,8 +28,13 @@ REGIMES = {"hazard": 1.0, "least": 1, "views": {"plain": 1, "half": 1}}
 SIZES = {"envs": ENVS, "episode_length": HORIZON}
 WORLDS = {
     "resident": lambda: world_of(tiny_setup(episode_length=HORIZON)),
-    "streamed": lambda: world_of(
-        tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))
+    **rows_of_extra(
+        "streaming",
+        lambda: {
+            "streamed": lambda: world_of(
+                tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))
+            )
+        },
     ),
     **rows_of_extra(
         "regimes",

@@ -48,8 +48,15 @@ def states(built, piece_envs):
     ("task", "envs", "sizes", "placement", "norm"),
     [
         ("digits", 9, (2, 4), "resident", "batch"),
-        ("digits", 9, (2, 4), "streamed", "group"),
-        pytest.param("cifar_baseline", 5, (2,), "streamed", "batch", marks=needs_extra("cifar")),
+        pytest.param("digits", 9, (2, 4), "streamed", "group", marks=needs_extra("streaming")),
+        pytest.param(
+            "cifar_baseline",
+            5,
+            (2,),
+            "streamed",
+            "batch",
+            marks=[needs_extra("cifar"), needs_extra("streaming")],
+        ),
     ],
 )
 def test_every_env_has_the_same_bits_in_pieces_of_any_size(

@@ -85,7 +85,7 @@ def distinct_episodes(rows):
 
 def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it():
     """The heuristic draws nothing: in one world its episodes would be copies."""
-    data = DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")
+    data = DataSpec(batch=8, minibatches=2, val_samples=32, placement="auto")
     scheduler = scheduled(ppo=replace(PPO, imitation_rounds=1), rounds=3, data=data)
     plain = scheduled(rounds=3, data=data)
     assert len(scheduler.env.keys.unique(dim=0)) == 8

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.extras import needs_extra
 from support.fake_device import DEVICE, Rehearsal, fake_tensors, fault_of, rehearse
 from support.fake_runs import expected_counts, play_life, spec_of, strays
 from support.small_runs import tiny
@@ -87,7 +88,12 @@ def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [("tiny", "debug", "resident", "off"), ("digits_impaired", "normal", "streamed", "float16")],
+    [
+        ("tiny", "debug", "resident", "off"),
+        pytest.param(
+            ("digits_impaired", "normal", "streamed", "float16"), marks=needs_extra("streaming")
+        ),
+    ],
     ids=lambda case: case[0],
 )
 def test_a_life_of_a_run_has_no_fault_and_crosses_as_the_fence_table_says(case, tmp_path):

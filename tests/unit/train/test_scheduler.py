@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from support.extras import rows_of_extra
+from support.extras import needs_extra, rows_of_extra
 from support.faulty_sinks import all_events
 from support.launch_count import CountLaunches
 from support.ledgers import expected_ledger
@@ -49,7 +49,12 @@ def ledger(setup, *sinks):
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize(
     ("envs", "placement", "reported"),
-    [(1, "resident", True), (4, "streamed", True), (32, "streamed", False), (32, "resident", True)],
+    [
+        (1, "resident", True),
+        pytest.param(4, "streamed", True, marks=needs_extra("streaming")),
+        pytest.param(32, "streamed", False, marks=needs_extra("streaming")),
+        (32, "resident", True),
+    ],
 )
 def test_the_ledger_equals_the_fence_table(envs, slots, placement, reported, cifar, tmp_path):
     """For any number of envs and slots, wherever the data lies, whether nothing is logged or every
@@ -78,7 +83,10 @@ def test_a_baseline_crosses_as_often_as_a_trained_policy():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("placement", "streamed"), [("resident", 0), ("streamed", 2)])
+@pytest.mark.parametrize(
+    ("placement", "streamed"),
+    [("resident", 0), pytest.param("streamed", 2, marks=needs_extra("streaming"))],
+)
 def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, streamed, tmp_path):
     data = DataSpec(placement=placement, batch=8, minibatches=2, val_samples=32)
     seen = []

@@ -26,10 +26,11 @@ from morphogen.config.task import TASKS
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
-from morphogen.data.splits import StoredInputs, as_stored, read_digits
+from morphogen.data.splits import StoredInputs, read_digits
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
+from morphogen.extras.streaming.streamed_feed import as_stored
 from morphogen.testing.audit import HostReadMode
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized

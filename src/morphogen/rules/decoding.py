@@ -120,10 +120,7 @@ def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Te
 
 def _meanings(chosen: Tensor, table: dict[str, _Meaning], dtype: torch.dtype) -> dict[str, Tensor]:
     """Look up values by name.  chosen int64 [E, 8], index of each head or `_UNUSED` -> [E] each."""
-    heads, rows = zip(*table.values(), strict=True)
-    head, row = (
-        constant_table(codes, torch.int64, chosen.device)
-        for codes in (tuple(map(int, heads)), tuple(range(len(rows))))
-    )
-    values = constant_table(rows, dtype, chosen.device)[row, chosen.index_select(1, head)]
-    return dict(zip(table, values.unbind(1), strict=True))
+    heads = tuple(int(head) for head, _ in table.values())
+    rows = constant_table(tuple(row for _, row in table.values()), dtype, chosen.device)
+    index = chosen.index_select(1, constant_table(heads, torch.int64, chosen.device))
+    return dict(zip(table, rows.gather(1, index.mT).unbind(), strict=True))

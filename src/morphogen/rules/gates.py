@@ -1,7 +1,5 @@
 """Gates: the checks before a slot moves to its next stage."""
 
-from collections.abc import Callable, Collection
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,6 @@ ALPHA_TOLERANCE = 1e-6  # of an alpha that counts as full, or as at its target
 _GATE_BEFORE = tuple(
     next((int(gate) for gate, to in GATE_TARGET.items() if to is stage), 0) for stage in STAGE_ROWS
 )
-FailedChecks = tuple[tuple[Check, Tensor], ...]  # True where the check failed
 
 
 def gate_before(target: Tensor) -> Tensor:
@@ -31,13 +28,11 @@ def check_gate(
     target: Tensor,
     *,
     spec: LifecycleSpec,
-    gates: Collection[Gate] = tuple(GATE_TARGET),
 ) -> tuple[Tensor, Tensor]:
     """Check the gates of slots that are to advance to a stage.
 
     Shapes: slots [E]; accuracy float32 [E] (measured, points); target int64 [E, S], a `Stage` ->
-    passed bool, failed int64 [E, S], bit n = `vocab.stage.Check` n failed.  gates: those in front
-    of the targets.
+    passed bool, failed int64 [E, S], bit n = `vocab.stage.Check` n failed.
     Promise: slots are independent; an unmeasured value never passes a check.  A target without a
     gate fails like an illegal one.
 
@@ -55,84 +50,43 @@ def check_gate(
         ([[True, False]], True)
     """
     kind = gate_before(target)
-    checks = [
-        check for gate in gates for check in _CHECKS[gate](slots, kind == int(gate), accuracy, spec)
-    ]
-    checks.append(
-        (Check.ILLEGAL_TRANSITION, ~is_legal_move(slots.stage, target) | (kind == int(Gate.NONE)))
-    )
-    hits = torch.stack([hit for _, hit in checks], dim=-1)
-    # Only one gate applies to a slot, so bits of two gates never add up.
-    bits = constant_table(tuple(1 << int(check) for check, _ in checks), torch.int64, hits.device)
-    failed = (hits * bits).sum(-1)
-    return failed == 0, failed
-
-
-def _train_checks(
-    slots: Slots, train: Tensor, accuracy: Tensor, spec: LifecycleSpec
-) -> FailedChecks:
-    """Check of TRAIN."""
-    del accuracy, spec
-    return ((Check.NOT_GERMINATED, train & (slots.stage != int(Stage.GERMINATED))),)
-
-
-def _blend_checks(
-    slots: Slots, blend: Tensor, accuracy: Tensor, spec: LifecycleSpec
-) -> FailedChecks:
-    """Checks of BLEND: a healthy gradient; strict: accuracy improved, the gradient is a fair share
-    of the host's.
-    """
-    early = (Check.TOO_EARLY, blend & (slots.epochs_in_stage < spec.min_training_epochs))
-    if spec.permissive_gates:
-        judged = blend & slots.gradient_valid
-        unhealthy = ~slots.exploding & ~(slots.gradient_health >= spec.min_gradient_health)
-        return (
-            early,
-            (Check.GRADIENT_UNMEASURED, blend & ~slots.gradient_valid),
-            (Check.EXPLODING, judged & slots.exploding),
-            (Check.UNHEALTHY_GRADIENT, judged & unhealthy),
-        )
-    improvement = accuracy[:, None] - slots.accuracy_at_stage_start
-    measured = slots.gradient_ratio_valid
-    return (
-        early,
-        (Check.TOO_LITTLE_IMPROVEMENT, blend & ~(improvement >= spec.min_improvement)),
-        (Check.RATIO_UNMEASURED, blend & ~measured),
-        (Check.RATIO_LOW, blend & measured & ~(slots.gradient_ratio >= spec.min_gradient_ratio)),
-    )
-
-
-def _hold_checks(slots: Slots, hold: Tensor, accuracy: Tensor, spec: LifecycleSpec) -> FailedChecks:
-    """Checks of HOLD: long enough at full alpha."""
-    del accuracy
+    train, blend, hold, fossilize = (kind == int(gate) for gate in GATE_TARGET)
     least_blending = 0 if spec.permissive_gates else spec.min_blending_epochs
+    early = blend & (slots.epochs_in_stage < spec.min_training_epochs)
     resting = (slots.alpha_mode == int(AlphaMode.HOLD)) & (
         (slots.alpha - slots.alpha_target).abs() <= ALPHA_TOLERANCE
     )
-    return (
-        (Check.TOO_EARLY, hold & (slots.epochs_in_stage < least_blending)),
-        (Check.TARGET_NOT_FULL, hold & ~(slots.alpha_target >= 1 - ALPHA_TOLERANCE)),
-        (Check.NOT_AT_TARGET, hold & ~resting),
-    )
-
-
-def _fossilize_checks(
-    slots: Slots, fossilize: Tensor, accuracy: Tensor, spec: LifecycleSpec
-) -> FailedChecks:
-    """Checks of FOSSILIZE: a measured contribution; strict: a large enough one."""
-    del accuracy
+    credited = fossilize & slots.contribution_valid
     least_contribution = float("-inf") if spec.permissive_gates else spec.min_contribution
-    judged = fossilize & slots.contribution_valid
-    return (
-        (Check.CONTRIBUTION_UNMEASURED, fossilize & ~slots.contribution_valid),
-        (Check.EXPLODING, judged & slots.gradient_valid & slots.exploding),
-        (Check.CONTRIBUTION_LOW, judged & ~(slots.contribution >= least_contribution)),
-    )
-
-
-_CHECKS: dict[Gate, Callable[[Slots, Tensor, Tensor, LifecycleSpec], FailedChecks]] = {
-    Gate.TRAIN: _train_checks,
-    Gate.BLEND: _blend_checks,
-    Gate.HOLD: _hold_checks,
-    Gate.FOSSILIZE: _fossilize_checks,
-}
+    steady = credited  # slots in which a gradient must not explode
+    if spec.permissive_gates:
+        steady = credited | blend
+        unhealthy = ~slots.exploding & ~(slots.gradient_health >= spec.min_gradient_health)
+        blend_checks = {
+            Check.GRADIENT_UNMEASURED: blend & ~slots.gradient_valid,
+            Check.UNHEALTHY_GRADIENT: blend & slots.gradient_valid & unhealthy,
+        }
+    else:  # accuracy improved, and the gradient is a fair share of the host's
+        improvement = accuracy[:, None] - slots.accuracy_at_stage_start
+        measured = slots.gradient_ratio_valid
+        small = ~(slots.gradient_ratio >= spec.min_gradient_ratio)
+        blend_checks = {
+            Check.TOO_LITTLE_IMPROVEMENT: blend & ~(improvement >= spec.min_improvement),
+            Check.RATIO_UNMEASURED: blend & ~measured,
+            Check.RATIO_LOW: blend & measured & small,
+        }
+    checks = {
+        Check.ILLEGAL_TRANSITION: ~is_legal_move(slots.stage, target) | (kind == int(Gate.NONE)),
+        Check.NOT_GERMINATED: train & (slots.stage != int(Stage.GERMINATED)),
+        Check.TOO_EARLY: early | (hold & (slots.epochs_in_stage < least_blending)),
+        Check.EXPLODING: steady & slots.gradient_valid & slots.exploding,
+        **blend_checks,
+        Check.TARGET_NOT_FULL: hold & ~(slots.alpha_target >= 1 - ALPHA_TOLERANCE),
+        Check.NOT_AT_TARGET: hold & ~resting,
+        Check.CONTRIBUTION_UNMEASURED: fossilize & ~slots.contribution_valid,
+        Check.CONTRIBUTION_LOW: credited & ~(slots.contribution >= least_contribution),
+    }
+    hits = torch.stack([*checks.values()], dim=-1)
+    bits = constant_table(tuple(1 << int(check) for check in checks), torch.int64, hits.device)
+    failed = (hits * bits).sum(-1)
+    return failed == 0, failed

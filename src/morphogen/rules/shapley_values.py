@@ -7,11 +7,12 @@ players up to N.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from morphogen.state.tree_ops import choose, constant_table
+from morphogen.state.tree_ops import Table, choose, computed_table
 
 
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
@@ -38,18 +39,12 @@ def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     return tuple(row(i, j) for i in range(positions) for j in range(positions))
 
 
-POSITION_COUNTS = range(1, 5)  # table sizes that are used: one to four positions
-SHAPLEY = {n: shapley_weights(n) for n in POSITION_COUNTS}
-INTERACTION = {n: interaction_weights(n) for n in POSITION_COUNTS}
-
-
 def shapley(values: Tensor, positions: int) -> Tensor:
     """Exact Shapley values of a game; they sum to v(all) - v(none).
 
-    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4 -> float [E, N].  Column m: bit j set
+    Shapes: values float [E, 2^N], N = `positions` -> float [E, N].  Column m: bit j set
     = j takes part.
     Source: Shapley, A Value for n-Person Games, 1953.
-    Raises: KeyError for another number of positions.
 
     Example:
         >>> import torch
@@ -58,15 +53,14 @@ def shapley(values: Tensor, positions: int) -> Tensor:
         >>> mg.rules.shapley(values, 2).tolist()
         [[20.0, 30.0]]
     """
-    return _apply_weights(SHAPLEY[positions], values)
+    return _apply_weights(shapley_weights, positions, values)
 
 
 def interactions(values: Tensor, positions: int) -> Tensor:
     """Pairwise interactions on the bare host: v(i, j) - v(i) - v(j) + v(none).
 
-    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4, columns as in `shapley` -> float [E,
+    Shapes: values float [E, 2^N], N = `positions`, columns as in `shapley` -> float [E,
     N, N], symmetric, diagonal 0.
-    Raises: KeyError for another number of positions.
 
     Example:
         >>> import torch
@@ -75,7 +69,7 @@ def interactions(values: Tensor, positions: int) -> Tensor:
         [[[0.0, 20.0], [20.0, 0.0]]]
     """
     return torch.unflatten(
-        _apply_weights(INTERACTION[positions], values), -1, (positions, positions)
+        _apply_weights(interaction_weights, positions, values), -1, (positions, positions)
     )
 
 
@@ -89,7 +83,8 @@ def marginals(values: Tensor, joined: Tensor) -> Tensor:
     return choose(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
 
 
-def _apply_weights(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
+def _apply_weights(weights: Callable[[int], Table], positions: int, values: Tensor) -> Tensor:
+    table = computed_table(weights, positions, dtype=values.dtype, device=values.device)
     # a product and a sum, not a matrix product: each row has the same rounding whatever the other
     # rows are
-    return (values.unsqueeze(-2) * constant_table(weights, values.dtype, values.device)).sum(-1)
+    return (values.unsqueeze(-2) * table).sum(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
-from morphogen.state.tree_ops import Write, choose, constant_table, masked_update
+from morphogen.state.tree_ops import choose, constant_table, masked_update
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import DEFAULT_STEEPNESS, TRANSITIONS, AlphaMode, Curve, Stage
 
@@ -126,20 +126,6 @@ def retarget(
     Shapes: where bool [E, S]; target, steps (ticks), shape (`Curve`) and steepness broadcast
     against it.
     """
-    return masked_update(
-        slots, _ramp(slots, where, target, steps=steps, shape=shape, steepness=steepness)
-    )
-
-
-def _ramp(
-    slots: Slots,
-    where: Tensor,
-    target: Tensor | float,
-    *,
-    steps: Tensor,
-    shape: Tensor,
-    steepness: Tensor | float,
-) -> Write:
     start = slots.alpha
     target = torch.as_tensor(target, dtype=start.dtype, device=start.device).expand_as(start)
     ticks = choose(target == start, 0, steps)
@@ -155,7 +141,7 @@ def _ramp(
         "alpha_steps": ticks,
         "alpha_done": 0,
     }
-    return where & (slots.alpha_mode == int(AlphaMode.HOLD)), leaves
+    return masked_update(slots, (where & (slots.alpha_mode == int(AlphaMode.HOLD)), leaves))
 
 
 def advance_ramp(slots: Slots, where: Tensor) -> Slots:
@@ -183,13 +169,9 @@ def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slo
     """Move slots to a stage unless that is illegal.  where bool, to int64 (`Stage`) [E, S];
     accuracy [E], points.
     """
-    return masked_update(slots, *_moves(slots, where, to, accuracy))
-
-
-def _moves(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> tuple[Write, Write]:
     moved = where & is_legal_move(slots.stage, to)
     start = {"accuracy_at_stage_start": accuracy[:, None]}
-    return (moved, _stage_entry(slots, to)), (moved & occupied(to), start)
+    return masked_update(slots, (moved, _stage_entry(slots, to)), (moved & occupied(to), start))
 
 
 def promote(
@@ -205,26 +187,23 @@ def promote(
     Shapes as in `transition`; `targets`: the stages that `to` can hold.  The caller has checked the
     gate.
     """
-    writes: list[Write] = [*_moves(slots, where, to, accuracy)]
+    moved = transition(slots, where, to, accuracy)
     if Stage.BLENDING in targets:
         blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
-        target = slots.blend_target
-        steps = slots.tempo
-        shape = slots.blend_curve
-        writes.append(
-            (
-                blends,
-                {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True},
-            )
-        )
-        writes.append(
-            _ramp(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS)
+        mark = {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True}
+        moved = retarget(
+            masked_update(moved, (blends, mark)),
+            blends,
+            slots.blend_target,
+            steps=slots.tempo,
+            shape=slots.blend_curve,
+            steepness=DEFAULT_STEEPNESS,
         )
     if Stage.HOLDING in targets:
         holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
         full = dict.fromkeys(("alpha", "alpha_start", "alpha_target"), 1.0)
-        writes.append((holds, {**full, "alpha_mode": int(AlphaMode.HOLD)}))
-    return masked_update(slots, *writes)
+        moved = masked_update(moved, (holds, {**full, "alpha_mode": int(AlphaMode.HOLD)}))
+    return moved
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:

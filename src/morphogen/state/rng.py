@@ -143,31 +143,22 @@ def random_bits_of(ranges: Sequence[LaneRange]) -> list[Tensor]:
         ... ]
         [True, True]
     """
-    blocks = [_range_blocks(part) for part in ranges]
-    shapes = [counter.shape for counter, _ in blocks]
-    words = philox(*(_join([pair[i] for pair in blocks]) for i in (0, 1)))
-    parts = torch.split(words, [math.prod(shape[:-1]) for shape in shapes])
-    return [
-        _lanes_of(part.view(shape), drawn)
-        for part, shape, drawn in zip(parts, shapes, ranges, strict=True)
-    ]
-
-
-def _lanes_of(blocks: Tensor, drawn: LaneRange) -> Tensor:
-    """Cut a range out of its blocks.  int64 [..., n, 4] -> [..., N]."""
-    start = drawn.first % 4
-    return blocks.flatten(-2)[..., start : start + drawn.lanes]
-
-
-def _range_blocks(drawn: LaneRange) -> tuple[Tensor, Tensor]:
-    ends = drawn.first // 4, math.ceil((drawn.first + drawn.lanes) / 4)
-    blocks = torch.arange(*ends, dtype=torch.int64, device=drawn.stream.device)
-    return _blocks(drawn.stream.unsqueeze(-2), blocks)
-
-
-def _join(parts: Sequence[Tensor]) -> Tensor:
-    rows = [part.flatten(0, -2) for part in parts]
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
+    blocks: list[tuple[Tensor, Tensor]] = []
+    for drawn in ranges:
+        ends = (drawn.first // 4, math.ceil((drawn.first + drawn.lanes) / 4))
+        block = torch.arange(*ends, dtype=torch.int64, device=drawn.stream.device)
+        blocks.append(_blocks(drawn.stream.unsqueeze(-2), block))
+    counters = [counter.flatten(0, -2) for counter, _ in blocks]
+    keys = [key.flatten(0, -2) for _, key in blocks]
+    words = philox(*(torch.cat(rows) if len(ranges) > 1 else rows[0] for rows in (counters, keys)))
+    bits: list[Tensor] = []
+    for drawn, (counter, _), part in zip(
+        ranges, blocks, torch.split(words, [len(rows) for rows in counters]), strict=True
+    ):
+        start = drawn.first % 4
+        lanes = part.view(counter.shape).flatten(-2)
+        bits.append(lanes[..., start : start + drawn.lanes])
+    return bits
 
 
 def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:

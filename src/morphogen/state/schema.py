@@ -1,7 +1,9 @@
 """Schema of the state: one row per leaf with dtype, shape and empty value; the empty state."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,22 +40,19 @@ def _leaves(
     part: type,
     axes: tuple[str, ...] = (),
     *,
-    dtypes: dict[torch.dtype, str] | None = None,
-    empty: dict[str, float] | None = None,
-    shapes: dict[str, tuple[str, ...]] | None = None,
+    dtypes: Mapping[torch.dtype, str] = MappingProxyType({}),
+    empty: Mapping[str, float] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[StateLeaf, ...]:
     """Leaves of a part in the order of its fields: float32 unless in `dtypes`, empty value 0 unless
     in `empty`.
     """
-    dtype_of = {name: dtype for dtype, names in (dtypes or {}).items() for name in names.split()}
+    dtype_of = {name: dtype for dtype, names in dtypes.items() for name in names.split()}
     leaves = []
     for name in (name for name, kind in part.__annotations__.items() if kind is Tensor):
         dtype = dtype_of.get(name, torch.float32)
-        # a where() keeps the dtype
-        kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int
-        leaves.append(
-            StateLeaf(name, dtype, (shapes or {}).get(name, axes), kind((empty or {}).get(name, 0)))
-        )
+        value = torch.tensor(empty.get(name, 0), dtype=dtype).item()  # a where() keeps the dtype
+        leaves.append(StateLeaf(name, dtype, shapes.get(name, axes), value))
     return tuple(leaves)
 
 
@@ -105,15 +104,6 @@ PARTS: dict[str, tuple[StateLeaf, ...]] = {
     "clock": CLOCK,
     "scaling": SCALING,
 }
-_CLASSES: dict[str, Any] = {
-    "host": HostState,
-    "slots": Slots,
-    "signals": Signals,
-    "governor": Governor,
-    "instance": Instance,
-    "clock": Clock,
-    "scaling": LossScaling,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +139,8 @@ def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu", **br
         )
         for leaf in PARTS[name]
     }
-    return _CLASSES[name](**leaves, **branches, batch_size=[sizes.envs], device=device)
+    kind: Any = EnvState.__annotations__[name]
+    return kind(**leaves, **branches, batch_size=[sizes.envs], device=device)
 
 
 def _empty_seeds(sizes: Sizes, device: torch.device) -> TensorDict:

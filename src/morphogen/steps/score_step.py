@@ -174,23 +174,25 @@ def slot_inputs(
     """
     past = before.slots
     now = after.slots
-    shown = (
+    kept = (
         "stage",
         "previous_stage",
         "previous_epochs_in_stage",
         "epochs_in_stage",
         "age",
         "contribution",
+        "accuracy_at_germination",
+        "accuracy_at_stage_start",
+        "interaction_sum",
+        "alpha",
     )
-    also = ("accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum", "alpha")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
     return unsafe_new(
         SlotInputs,
         before,
         op=choose(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
-        **{name: getattr(past, name) for name in shown},
+        **{name: getattr(past, name) for name in kept},
         contribution_valid=past.contribution_valid & before.signals.measured.unsqueeze(-1),
-        **{name: getattr(past, name) for name in also},
         params=params,
         next_stage=now.stage,
         next_contribution=now.contribution,

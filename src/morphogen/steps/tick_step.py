@@ -98,7 +98,7 @@ def _auto_advance(
     to = choose(slots.stage != state.slots.stage, int(Stage.UNKNOWN), to)
     accuracy = state.signals.val_acc
     measured = state.signals.measured[:, None]
-    passed = check_gate(slots, accuracy, to, spec=spec, gates=automatic)[0] & measured
+    passed = check_gate(slots, accuracy, to, spec=spec)[0] & measured
     return promote(slots, passed, to, accuracy, targets=targets.values()), choose(
         passed, gate_before(to), 0
     )

@@ -139,7 +139,10 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     context = EpochContext(masks, used_classes(state.instance, net), where, running, noise)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
-    scaling = _start_scaling(state) if net.precision.scaled else None
+    scaling = None
+    if net.precision.scaled:
+        scale, good = state.scaling.loss_scale, state.scaling.good_minibatches
+        scaling = LossScales(scale, good, torch.zeros_like(good))
     layers = len(net.networks.layout().leaves) if layer_norms else 0
     tally = minibatch_tally.empty_tally(host.params, layers)
     return TrainState(*pair, slots.skip_streak, tally, seeds, context, scaling)
@@ -154,13 +157,6 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
         finite=torch.isfinite(torch.stack(sums, dim=-1)),
-    )
-
-
-def _start_scaling(state: EnvState) -> LossScales:
-    kept = state.scaling
-    return LossScales(
-        kept.loss_scale, kept.good_minibatches, torch.zeros_like(kept.good_minibatches)
     )
 
 
@@ -223,10 +219,16 @@ def train_minibatch(
     )
     if scaling is not None:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
+        after = loss_scale.next_loss_scale(scaling.scale, scaling.good, lower)
+        # a finite loss, but no step of the host, at a scale that can fall
+        mendable = ~finite & torch.isfinite(loss) & (scaling.scale > loss_scale.SMALLEST)
         train_state = train_state._replace(
-            scaling=_next_scales(scaling, lower, ~finite & torch.isfinite(loss))
+            scaling=LossScales(*after, scaling.overflowed + mendable)
         )
-    layers = None if train_state.tally.layers is None else _layer_norms(host_grad, net)
+    layers = None
+    if train_state.tally.layers is not None:
+        parts = net.networks.layout().leaf_parts(host_grad)
+        layers = torch.stack([l2_norm(part) for _, part in parts], dim=-1)
     measured = MinibatchStats(loss, correct, finite, norm, layers)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     host, velocity = sgd(
@@ -275,13 +277,6 @@ def _objective(
     return scaled.sum(), (loss.detach(), right)
 
 
-def _layer_norms(host_grad: Tensor, net: Net) -> Tensor:
-    """L2 norms by parameter tensor.  [E, P] -> [E, L]."""
-    return torch.stack(
-        [l2_norm(part) for _, part in net.networks.layout().leaf_parts(host_grad)], dim=-1
-    )
-
-
 def _unscale(
     grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None
 ) -> tuple[Tensor, ...]:
@@ -294,15 +289,6 @@ def _unscale(
         return (host,)
     per_seed = inverse.unsqueeze(-1).expand(seeds.training.shape)
     return host, grads[1] * blocks.expand_to_params(per_seed, seeds.params)
-
-
-def _next_scales(scales: LossScales, lower: Tensor, missed: Tensor) -> LossScales:
-    """Scales after a minibatch.  bool [E]: `lower` halves the scale; `missed`, finite loss but no
-    step of the host.
-    """
-    mendable = missed & (scales.scale > loss_scale.SMALLEST)
-    after = loss_scale.next_loss_scale(scales.scale, scales.good, lower)
-    return LossScales(*after, scales.overflowed + mendable)
 
 
 def _step_seeds(

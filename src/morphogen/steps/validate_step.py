@@ -91,7 +91,8 @@ def validate(
         "validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition
     )
     with torch.no_grad():
-        chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
+        in_use = _labels_in_use(state.instance, split.labels)
+        numbers, labels = choose_samples(in_use, counted)
         networks = _coalition_networks(state, coalition, evaluated, plan, net=net)
         ends = networks.ends
         host = net.precision.cast(state.host.params)
@@ -101,22 +102,25 @@ def validate(
 
         def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
             part = counts.start + torch.arange(size, device=counts.start.device)
-            samples = chosen.number.index_select(-1, part)
+            samples = numbers.index_select(-1, part)
             shown = split.inputs[samples]
             if show is not None:
                 shown = show(shown, state.instance.view_code, samples)
             logits = forward(net.precision.cast(shown), rows, used, networks.growth, net=net)
             logits = logits.to(state.host.params.dtype)
-            right, nats, total = _count_correct(logits, chosen.labels.index_select(1, part), ends)
+            right, nats, total = _count_correct(logits, labels.index_select(1, part), ends)
             return ChunkCounts(
                 counts.start + size, counts.right + right, counts.nats + nats, counts.total + total
             )
 
-        envs, samples = chosen.labels.shape[:2]
+        envs, samples = labels.shape[:2]
         parts = math.ceil(samples / (chunk or net.host.chunk))
         # chunks differ by a sample at most; the larger ones come first
         size, larger = divmod(samples, parts)
-        counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)
+        zeros = partial(torch.zeros, dtype=torch.int64, device=labels.device)
+        rows_at_end = envs if ends is None else ends[0].shape[0]
+        no_loss = state.host.params.new_zeros(envs)
+        counts = ChunkCounts(zeros(1), zeros(rows_at_end), no_loss, zeros(envs))
         counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
         counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
         total = counts.total.clamp(min=1)
@@ -134,28 +138,21 @@ def validate(
         )
 
 
-class ChosenSamples(NamedTuple):
-    """Samples to pass through the networks."""
-
-    number: Tensor  # int64 [N] of all envs, or [E, N] of each
-    labels: Tensor  # int64 [E, N, ...], in use of the env; -1 counts for nothing
-
-
-def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
+def choose_samples(labels: Tensor, counted: int | None) -> tuple[Tensor, Tensor]:
     """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones
     again; None: all.
 
-    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] ->
-    number [N].
+    Shapes: labels int64 [E, N], -1 not in use -> numbers of samples and their labels, [E, counted];
+    None: labels [E, N, ...] -> numbers [N] of all envs, and the labels.
     """
     if counted is None:
-        return ChosenSamples(torch.arange(labels.shape[1], device=labels.device), labels)
+        return torch.arange(labels.shape[1], device=labels.device), labels
     unused = labels == NO_LABEL
     order = torch.argsort(unused, dim=-1, stable=True)
     place = torch.arange(counted, device=labels.device)
     count = (~unused).sum(-1, keepdim=True)
     index = order.gather(1, place % count.clamp(min=1))
-    return ChosenSamples(index, choose(place < count, labels.gather(1, index), NO_LABEL))
+    return index, choose(place < count, labels.gather(1, index), NO_LABEL)
 
 
 class CoalitionNetworks(NamedTuple):
@@ -194,13 +191,6 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     cast = {name: net.precision.cast(get_leaf(seeds, (name, "params"))) for name in net.names}
     rows = {name: unsafe_tensordict(seeds, {"params": params}) for name, params in cast.items()}
     return unsafe_tensordict(seeds, rows)
-
-
-def _no_counts(rows: int, *, like: Tensor) -> ChunkCounts:
-    """Counts before the first chunk.  like float [E, ...]."""
-    zeros = partial(torch.zeros, dtype=torch.int64, device=like.device)
-    envs = like.shape[0]
-    return ChunkCounts(zeros(1), zeros(rows), like.new_zeros(envs), zeros(envs))
 
 
 def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:

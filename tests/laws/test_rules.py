@@ -36,8 +36,6 @@ from morphogen.rules import (
 )
 from morphogen.rules.health import GradStats
 from morphogen.rules.rewards.table import build_rule
-from morphogen.steps import minibatch_tally
-from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute
@@ -58,7 +56,7 @@ NUMBERS = {
     "shapley_values.shapley_weights",
 }  # without tensors
 # modules of other packages under the laws of rules
-BESIDE_RULES = (advantage, blend, minibatch_tally)
+BESIDE_RULES = (advantage, blend)
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
@@ -99,11 +97,6 @@ def judged(state):
 ONE, CELL = (), (3,)
 gauges = tensors(
     (shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL)
-)
-minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE))
-tallies = tensors((shares, R, (*ONE, 3)), *[(st.integers(0, 4), I, ONE)] * 2)
-seed_tallies = tensors(
-    *[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3
 )
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
 blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
@@ -154,28 +147,6 @@ def remembered(pair):
 
 def health_of(norm, vanishing, exploding, count, sound):
     return health.gradient_health(GradStats(norm, vanishing, exploding, count), sound)
-
-
-def added(*leaves):
-    return minibatch_tally.add_minibatch(EnvTally(*leaves[:3]), MinibatchStats(*leaves[3:]))
-
-
-def averaged(*leaves):
-    return minibatch_tally.env_averages(EnvTally(*leaves))
-
-
-def layers_averaged(*leaves):
-    return minibatch_tally.layer_averages(EnvTally(*leaves, leaves[0].square()))
-
-
-def seeds_added(*leaves):
-    return minibatch_tally.add_seed_stats(
-        SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:]
-    )
-
-
-def seeds_averaged(*leaves):
-    return minibatch_tally.seed_averages(SeedTally(*leaves[:6]), leaves[6])
 
 
 def signed(loss, starved, baseline, *bounds):
@@ -374,31 +345,6 @@ RULES = {
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
         for name in ("active", "blended", "clamp_stage", "cooling", "occupied")
     },
-    "minibatch_tally.add_minibatch": (
-        added,
-        st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]),
-        {},
-    ),
-    "minibatch_tally.add_seed_stats": (
-        seeds_added,
-        st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(
-            lambda p: p[0] + p[1] + p[2]
-        ),
-        SLOTTED,
-    ),
-    "minibatch_tally.env_averages": (averaged, tallies, {}),
-    "minibatch_tally.layer_averages": (layers_averaged, tallies, {}),
-    "minibatch_tally.empty_seed_tally": (
-        minibatch_tally.empty_seed_tally,
-        beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])),
-        {},
-    ),
-    "minibatch_tally.empty_tally": (minibatch_tally.empty_tally, tensors((shares, R, (2,))), {}),
-    "minibatch_tally.seed_averages": (
-        seeds_averaged,
-        st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
-        SLOTTED,
-    ),
     "stages.is_legal_move": (
         stages.is_legal_move,
         tensors(*[(st.integers(-1, 12), I, CELL)] * 2),

@@ -91,19 +91,6 @@ def test_it_equals_the_estimate_of_torchrl(rollout):
     torch.testing.assert_close(advantages(rollout), want.squeeze(-1).T, rtol=0, atol=1e-9)
 
 
-@given(rollout=rollouts(), noise=grid)
-def test_difference_10_nothing_behind_a_terminal_or_a_cut_reaches_a_row_before_it(rollout, noise):
-    reward, value, following, terminated, truncated = rollout
-    before = advantages(rollout)
-    ended = terminated | truncated
-    for t in range(len(reward) - 1):
-        later = (torch.arange(len(reward)) > t)[:, None]
-        moved = [torch.where(later, x + noise, x) for x in (reward, value, following)]
-        after = advantages((*moved, terminated, truncated))
-        rows = ended[t]
-        assert torch.equal(after[: t + 1][:, rows], before[: t + 1][:, rows])
-
-
 def test_difference_10_the_horizon_is_worth_nothing_behind_it():
     reward, value = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [0.25]])
     following, no = torch.full((2, 1), 100.0), torch.zeros(2, 1, dtype=torch.bool)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.launch_count import CountLaunches
-from support.made_up_rollouts import KEY, masks, noise, observation, play, small, source, turn
+from support.made_up_rollouts import KEY, masks, observation, play, small, source, turn
 from support.profiles import one_in
 from tensordict import TensorDict
 
@@ -485,55 +485,3 @@ def test_an_optimiser_step_takes_at_most_five_launches_a_leaf():
         )
         _where_applied(torch.tensor(True), new, state)
     assert len(net) < launches.count <= 5 * len(net)  # one by one, they were 27 a leaf
-
-
-def walk(learner, policy, *, envs: int, steps: int, seed: int):
-    """A rollout of a toy world: state int64 [E] in env[0:3]; ADVANCE moves right, everything else
-    goes back; FOSSILIZE in the last state pays 1.
-    """
-    legal = masks(envs, slots=1, share=0.0)
-    slot = legal.slot.clone()
-    slot[:, 3:] = True
-    legal = legal.replace(slot=slot, op=slot.any(-1))
-    where, hidden, rows = torch.zeros(envs, dtype=torch.int64), policy.initial_hidden(envs), []
-    for t in range(steps):
-        obs = observation(envs, slots=1)
-        seen = torch.nn.functional.one_hot(where, 52).float()
-        obs = obs.replace(
-            env=seen, instance=0 * obs.instance, slots=0 * obs.slots, blueprints=0 * obs.blueprints
-        )
-        out = policy.act(learner.params, obs, legal, hidden, noise(envs, 1, t, seed))
-        op = out.action[:, 0]
-        reward = ((where == 2) & (op == 4)).float()
-        where, hidden = torch.where(op == 5, (where + 1).clamp(max=2), 0), out.hidden
-        zeros, no = torch.zeros(envs), torch.zeros(envs, dtype=torch.bool)
-        columns = {
-            "action": out.action,
-            "log_prob": out.log_prob,
-            "value": out.value,
-            "forced": out.forced,
-            "reward": reward,
-            "terminated": no | (t == steps - 1),
-            "truncated": no,
-            "next_value": zeros,
-            "reset_before": no | (t == 0),
-            "contribution": zeros.unsqueeze(-1),
-            "contribution_valid": no.unsqueeze(-1),
-        }
-        rows.append(TensorDict({"observation": obs, "masks": legal, **columns}, batch_size=[envs]))
-    return torch.stack(rows)
-
-
-@pytest.mark.slow
-def test_it_learns_the_way_through_a_chain_of_three_states():
-    """The best return is 1 in 3 steps."""
-    policy, spec = small(floor=(0.005,) + (0.01,) * 7), PpoSpec()
-    learner = init_ppo(policy, KEY)
-    options = {"assignment": whole(4, 32), "spec": spec, "policy": policy}
-    options["weights"] = Coefficients(lr=1e-2, entropy=0.01, value=0.5)
-    for round_ in range(60):
-        rollout = walk(learner, policy, envs=32, steps=3, seed=round_)
-        if rollout["reward"].sum(0).mean() > 0.9:
-            return
-        learner, _ = learn(rollout, learner, **options)
-    pytest.fail("the chain was not learned")

@@ -95,21 +95,3 @@ def test_a_moving_alpha_cannot_be_retargeted(slots, target, steps):
     moving = slots.alpha_mode != AlphaMode.HOLD
     for name in SLOT_LEAVES:
         assert torch.equal(getattr(after, name)[moving], getattr(slots, name)[moving]), name
-
-
-@given(slot_states(stages=(Stage.HOLDING, Stage.BLENDING)), st.integers(0, 8))
-def test_a_ramp_to_the_present_alpha_takes_no_time(slots, steps):
-    after = start(slots, slots.alpha, steps)
-    resting = slots.alpha_mode == AlphaMode.HOLD
-    assert (after.alpha_mode[resting] == AlphaMode.HOLD).all()
-    assert torch.equal(after.alpha[resting], slots.alpha[resting])
-    assert (after.alpha_steps - after.alpha_done)[resting].sum() == 0
-
-
-def test_a_ramp_of_no_ticks_is_immediate():
-    after = start(make_slot(stage=Stage.BLENDING, alpha=0.5, alpha_target=0.5), 1.0, 0)
-    assert (after.alpha.item(), after.alpha_mode.item(), after.alpha_start.item()) == (
-        1.0,
-        AlphaMode.HOLD,
-        0.5,
-    )

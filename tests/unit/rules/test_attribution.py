@@ -17,7 +17,6 @@ from morphogen.rules.attribution import (
     is_measured_epoch,
     players,
 )
-from morphogen.rules.shapley_values import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
 from morphogen.steps.score_step import attribute
 from morphogen.testing import oracles
@@ -137,17 +136,6 @@ def test_every_nth_epoch_and_the_last_one_are_measured():
 # laws of the exact regime
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_the_weights_are_the_mean_marginal_over_all_permutations(count):
-    for m in range(2**count):
-        unit = oracles.shapley(lambda coalition, m=m: float(coalition == m), range(count))
-        assert [row[m] for row in shapley_weights(count)] == pytest.approx(
-            [unit[i] for i in range(count)], abs=1e-12
-        )
-    assert [sum(row) for row in shapley_weights(count)] == pytest.approx([0.0] * count, abs=1e-12)
-    assert all(len(row) == 2**count for row in interaction_weights(count))
-
-
 @given(world=worlds())
 def test_each_quantity_is_what_its_coalitions_say(world):
     games, slots = world
@@ -178,27 +166,6 @@ def test_each_quantity_is_what_its_coalitions_say(world):
         assert got.acc_table[e].tolist() == [value[coalition] for coalition in on]
         close(got.interaction_sum[e], got.interaction[e].sum(1))
         close(got.boost_received[e], got.interaction[e].max(1).values.clamp_min(0))
-
-
-@given(world=worlds(max_slots=6), points=st.lists(st.integers(-20, 20), min_size=6, max_size=6))
-def test_seeds_that_just_add_up_are_worth_what_they_add(world, points):
-    _, slots = world
-    envs, count = slots.stage.shape
-    worth = torch.tensor(points[:count], dtype=torch.float64)
-    inside = torch.arange(2**count).unsqueeze(1) >> torch.arange(count) & 1
-    games = (40.0 + inside.to(worth.dtype) @ worth).expand(envs, -1)
-    got = measure(games, slots)
-    expected = torch.where(players(slots), worth, 0.0)
-    close(got.shapley, expected)
-    close(got.contribution, expected)
-    close(got.interaction, torch.zeros(envs, count, count))
-
-
-def test_two_interchangeable_seeds_share_what_they_do_together():
-    games = torch.tensor([[10.0, 17.0, 17.0, 19.0]], dtype=torch.float64)
-    got = measure(games, slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED]]))
-    close(got.shapley, [[4.5, 4.5]])
-    close(got.interaction, [[[0.0, -5.0], [-5.0, 0.0]]])
 
 
 @given(world=worlds(max_slots=3))
@@ -254,15 +221,6 @@ def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
         assert [bin(c).count("1") for c in forwards] == [1, 2, 3, 4, 5]
         assert all(small & ~large == 0 for small, large in itertools.pairwise(forwards))
         assert [everyone ^ c for c in reversed(backwards)] == forwards
-
-
-def test_another_noise_asks_for_other_orders():
-    slots = slots_by_stage([[Stage.HOLDING] * 6])
-    asked = {
-        tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist())
-        for seed in range(8)
-    }
-    assert len(asked) == 8
 
 
 @given(seed=st.integers(0, 50), pairs=st.integers(1, 3))

@@ -10,7 +10,7 @@ from support import slow_rules
 
 from morphogen.errors import ConfigError
 from morphogen.rules.legality import action_count, action_masks, legal, used_heads
-from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
+from morphogen.testing.builders.scenes import make_limits, make_slot
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
@@ -18,7 +18,6 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
 
 S = Stage
-COOLS = (S.PRUNED, S.EMBARGOED, S.RESETTING)
 
 
 @given(st.data(), slot_states(max_slots=4))
@@ -35,48 +34,6 @@ def test_a_stage_outside_the_table_allows_waiting_only(slots, code):
     code = code if not 1 <= code <= 9 else 0
     broken = slots.replace(stage=torch.full_like(slots.stage, code))
     assert legal(broken, make_limits(slots)).sum() == slots.stage.numel()
-
-
-@given(slot_states(), st.integers(1, 20))
-def test_waiting_longer_never_forbids_prune(slots, longer):
-    later = slots.replace(age=slots.age + longer)
-    before, after = (
-        legal(slots, make_limits(slots))[:, Op.PRUNE],
-        legal(later, make_limits(slots))[:, Op.PRUNE],
-    )
-    assert (before <= after).all()
-
-
-def test_a_seed_may_be_pruned_from_age_5_on():
-    slots = make_slots([[{"stage": S.TRAINING, "age": 4}], [{"stage": S.TRAINING, "age": 5}]])
-    assert legal(slots, make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-
-
-@pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, *COOLS])
-def test_a_slot_that_is_not_enabled_keeps_nobody_waiting_but_counts_as_a_seed(stage):
-    slots = make_slots([[{}, {"stage": stage}]])
-    assert legal(slots, make_limits(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [
-        True,
-        False,
-    ]
-    assert not legal(slots, make_limits(slots))[0, Op.GERMINATE].any()
-    full = legal(slots, make_limits(slots, enabled=(True, False), max_seeds=1))[
-        0, Op.GERMINATE, 0
-    ].item()
-    assert full == (stage in COOLS)
-
-
-def test_auto_forwarding_every_gate_takes_advance_away():
-    slots = make_slots([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
-    assert legal(slots, make_limits(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
-    assert legal(slots, make_limits(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [
-        True,
-        False,
-        True,
-    ]
-    assert not legal(slots, make_limits(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[
-        0, Op.ADVANCE
-    ].any()
 
 
 def count_actions(masks, env: int, slots: int) -> int:

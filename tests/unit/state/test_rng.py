@@ -82,12 +82,6 @@ def test_philox_in_wrapped_arithmetic_equals_philox_in_whole_numbers(counter, ke
     )
 
 
-@given(first=PLACES, second=PLACES)
-def test_different_places_never_share_a_stream(first, second):
-    same = torch.equal(stream_at(first), stream_at(second))
-    assert same == (first == second)
-
-
 @given(place=PLACES, other=PLACES, which=st.integers(0, 4))
 def test_one_coordinate_alone_makes_another_stream(place, other, which):
     changed = (*place[:which], other[which], *place[which + 1 :])

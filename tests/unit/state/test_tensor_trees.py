@@ -114,14 +114,9 @@ def safetensors_file(path, tree, data=bytes(24), length=None, **tensors):
 REFERENCE = '{"a": {"$tensor": "a"}}'
 CLAIMS = {
     "more than the file": ("F32", [10**6], [0, 4 * 10**6]),
-    "far more than the memory": ("F32", [2**40], [0, 2**42]),
     "a shape out of all proportion": ("F32", [2**62], [0, 24]),
-    "a shape that overflows": ("F32", [2**62, 4], [0, 24]),
     "less than nothing": ("F32", [-6], [0, 24]),
-    "backwards": ("F32", [6], [24, 0]),
     "a part of the file": ("F32", [2], [0, 8]),
-    "a hole at the beginning": ("F32", [4], [8, 24]),
-    "an unknown dtype": ("F33", [6], [0, 24]),
 }
 
 

@@ -10,7 +10,6 @@ from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
-from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
     make_limits,
@@ -256,21 +255,6 @@ def test_a_full_target_keeps_a_held_seed_in_holding():
     assert outcome.executed.item()
 
 
-def test_an_instant_target_is_reached_at_once():
-    resting = {**HELD, "stage": S.BLENDING, "alpha": 0.5, "alpha_target": 0.5}
-    after, _ = act(
-        make_state(make_slot(**resting)),
-        action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0),
-    )
-    now = leaves(after.slots)
-    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_mode")] == [
-        S.BLENDING,
-        1.0,
-        0.5,
-        AlphaMode.HOLD,
-    ]
-
-
 @pytest.mark.parametrize("row", [{**HELD}, {**READY, "age": 12}], ids=["held", "at alpha 0"])
 @pytest.mark.parametrize("speed", [0, 2])
 def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed):
@@ -382,18 +366,3 @@ def test_slots_that_the_action_does_not_address_keep_every_leaf(data, slots):
         assert torch.equal(getattr(after.slots, name)[untouched], getattr(slots, name)[untouched])
     assert trees_equal(after.seeds, before.seeds)
     assert trees_equal(after.governor, before.governor)
-
-
-@pytest.mark.slow
-@given(st.data(), slot_states())
-def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothing_else(data, slots):
-    """No op, WAIT least of all, is tied to a slot: where a seed stands is of no consequence."""
-    order = data.draw(st.permutations(range(slots.stage.shape[1])))
-    heads = data.draw(actions(slots, 0, 6))
-    heads[:, Head.SLOT] = heads[:, Head.SLOT] % slots.stage.shape[1]
-    moved = heads.clone()
-    moved[:, Head.SLOT] = torch.tensor([order.index(s) for s in heads[:, Head.SLOT].tolist()])
-    one_way, first = act(make_state(slots), heads)
-    other_way, second = act(make_state(permute(slots, order)), moved)
-    assert trees_equal(permute(one_way.slots, order), other_way.slots)
-    assert trees_equal(first.replace(target=first.target[:, order]), second)

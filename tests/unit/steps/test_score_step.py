@@ -8,7 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.made_up_measurements import make_attribution, slots_by_stage
+from support.made_up_measurements import (
+    make_attribution,
+    make_train_metrics,
+    make_validation,
+    slots_by_stage,
+)
 from support.profiles import one_in
 
 from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
@@ -16,14 +21,14 @@ from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome
-from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
+from morphogen.state.measure import GovernorReport
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.stage import Algorithm, AlphaMode, Panic, Stage
+from morphogen.vocab.stage import Algorithm, Panic, Stage
 
 T, BUDGET, GAMMA = 10, 1000, 0.9
 COUNTS = tuple(tuple(10 * (slot + 1) * code for code in range(13)) for slot in range(3))
@@ -63,23 +68,6 @@ def report_of(rolled_back: list[bool]) -> GovernorReport:
     )
 
 
-def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation:
-    """A validation of envs without players."""
-    columns = 2**slots
-    table = torch.zeros(len(loss), columns)
-    table[:, 0] = torch.tensor(accuracy)
-    evaluated = torch.zeros(len(loss), columns, dtype=torch.bool)
-    evaluated[:, 0] = True
-    coalition = torch.zeros(len(loss), columns, dtype=torch.int64)
-    return Validation(
-        loss=torch.tensor(loss),
-        accuracy=table,
-        coalition=coalition,
-        evaluated=evaluated,
-        batch_size=[len(loss)],
-    )
-
-
 def seed_sizes(before, after, *counts):
     """Parameters of the seeds on both sides of a step."""
     return [seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after)]
@@ -107,7 +95,7 @@ def pay(
         outcome_of(envs, op, executed=executed),
         make_attribution([50.0] * envs) if attribution is None else attribution,
         report_of([False] * envs if rolled_back is None else rolled_back),
-        seen([1.0] * envs, [50.0] * envs),
+        make_validation([1.0] * envs, [50.0] * envs, columns=8),
     )
     return score(state, given, rule=rule_of(rule=rule, **spec), param_budget=BUDGET)
 
@@ -143,21 +131,6 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
     assert got.network_value.tolist() == pytest.approx(
         [0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET]
     )
-
-
-@settings(max_examples=one_in(2))  # each example makes whole states
-@given(rows=stages)
-def test_freezing_a_seed_changes_no_count(rows):
-    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
-    frozen = slots.replace(
-        alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2
-    )
-    one, other = (
-        pay(scenes.make_state(slots, measured=False))[1],
-        pay(scenes.make_state(frozen, measured=False))[1],
-    )
-    assert torch.equal(one.live_params, other.live_params)
-    assert torch.equal(one.fossil_params, other.fossil_params)
 
 
 # the reward of the step
@@ -232,7 +205,7 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
         outcome_of(envs),
         make_attribution([50.0] * envs),
         report_of([False] * envs),
-        seen([loss, 1.3], [50.0] * envs),
+        make_validation([loss, 1.3], [50.0] * envs, columns=8),
     )
     after, got = score(state, given, rule=rule_of(rule="loss"), param_budget=BUDGET)
     assert got.reward.tolist() == pytest.approx([(GAMMA - 1) * 0.4, GAMMA * 0.5 - 0.4])
@@ -265,18 +238,8 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
     slots = slots_by_stage([[Stage.DORMANT] * 3] * 2)
     start = first_snapshot(scenes.make_state(slots, epoch=epoch, phi=0.03, measured=False))
     start = start.replace(governor=start.governor.replace(streak=start.governor.streak + 2))
-    validation = seen([loss, 1.0], [0.0, 60.0])
-    metrics = TrainMetrics(
-        loss=torch.ones(2),
-        accuracy=torch.ones(2),
-        valid=torch.ones(2, dtype=torch.bool),
-        skipped=torch.zeros(2, dtype=torch.int64),
-        overflowed=torch.zeros(2, dtype=torch.int64),
-        host_gradient_norm=torch.ones(2),
-        host_layer_norm=torch.zeros(2, 0),
-        seed_skipped=torch.zeros(2, dtype=torch.bool),
-        batch_size=[2],
-    )
+    validation = make_validation([loss, 1.0], [0.0, 60.0], columns=8)
+    metrics = make_train_metrics([0, 0])
     measured, worth = attribute(
         start, validation, every=1, episode_length=T, signal_spec=SignalSpec()
     )
@@ -289,9 +252,6 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
     assert got.reward.tolist() == pytest.approx([-1.03, 0.6 - 0.03 if last else -0.03])
     assert after.signals.val_loss.tolist() == [0.0, 1.0]
     assert after.ledger["phi"].tolist() == [0.0, 0.0]
-
-
-# slots and other envs
 
 
 # close

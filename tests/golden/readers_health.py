@@ -1,4 +1,4 @@
-"""Readers of golden rows: gradients of seeds and of the layers of the policy; its memory."""
+"""Readers of golden rows: gradients of seeds and of the layers of the policy."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.hosts.blocks import grad_stats, index_params
-from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
+from morphogen.rules.health import gradient_health, gradient_ratio, layer_health
 
 
 def close(value: float) -> object:
@@ -47,16 +47,8 @@ def read_layer_health(row: dict, dtype: torch.dtype) -> None:
     assert (bool(dead), bool(exploding)) == (row["dead"], row["exploding"])
 
 
-def read_hidden_health(row: dict, dtype: torch.dtype) -> None:
-    found = hidden_stats(torch.tensor(row["hidden"], dtype=dtype))
-    for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
-        assert float(getattr(found, name)) == close(row[name]), name
-    assert int(found.nonfinite) == 0
-
-
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {
     "telemetry.gradient_health": read_gradient_health,
     "telemetry.gradient_ratio": read_gradient_ratio,
     "telemetry.layer_health": read_layer_health,
-    "telemetry.hidden_health": read_hidden_health,
 }

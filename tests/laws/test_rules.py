@@ -280,12 +280,6 @@ RULES = {
         tensors((shares, R, CELL), (shares, R, CELL), (yes, B, CELL)),
         SLOTTED,
     ),
-    "health.hidden_stats": (
-        health.hidden_stats,
-        tensors((points, R, (2,)), lead=(2,)),
-        {**ALL, "env_axis": 1},
-    ),
-    "health.safe_norm": (health.safe_norm, tensors((points, R, CELL)), {}),
     "health.gradient_ratio": (
         health.gradient_ratio,
         tensors(

@@ -31,6 +31,9 @@ that builds it from the spec of a run:
                  clock)
     EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
                  of this distribution
+    SURVEYS                         morphogen.surveys     function (observation, hidden, scaling
+                 before, scaling after, exchange) -> 0-d tensors by name, of extras of this
+                 distribution
     MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
                  of this distribution
     LOG_FORMATS                     morphogen.log_formats  `log.jsonl.LogFormat`, of extras of this
@@ -161,6 +164,13 @@ EVENTS: Registry[tuple[Any, ...]] = Registry(
     group="morphogen.events",
     expected="a tuple of rules",
     is_part=lambda part: isinstance(part, tuple),
+)
+SURVEYS: Registry[Callable[..., Any]] = Registry(
+    "survey",
+    setting="surveys",
+    group="morphogen.surveys",
+    expected="a function that measures a round on its device",
+    is_part=callable,
 )
 MONITORS: Registry[Callable[..., Any]] = Registry(
     "monitor",

@@ -15,11 +15,10 @@ For readers who ask "how is the policy trained?".  Entry points:
     coefficients        learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, mean of a group, standardisation
     prepare             rollout -> tensors of the update, rescaling of the critic
-    moments             moments of rows, and their merging over parts of a rollout
+    moments             moments of rows, and their merging over parts of a rollout; statistics of
+                        observations
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
-    rollout_stats       numbers that are reported of a rollout; exact merging of observation
-                        statistics
 
 Everything is a pure function of tensors; the learner is one tree of tensors.
 Loads torch.
@@ -30,8 +29,8 @@ from morphogen.ppo.coefficients import Coefficients, coefficients_at
 from morphogen.ppo.exchange import Exchange
 from morphogen.ppo.learner import Learner, Round
 from morphogen.ppo.loss import PpoLoss, ppo_loss
+from morphogen.ppo.moments import update_observation_stats
 from morphogen.ppo.ppo_state import PpoState, init_ppo
-from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.ppo.row_weights import RowWeights, row_weights
 from morphogen.ppo.update import PpoLearner, minibatch_indices, update_ppo
 

@@ -1,13 +1,20 @@
-"""Moments and sums of rows, and their exact merging over the parts of a rollout."""
+"""Moments and sums of rows, their exact merging over the parts of a rollout, and the statistics of
+observations, which are such moments.
+"""
 
 from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
+from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.ppo.exchange import Exchange
-from morphogen.state.tree_ops import choose
+from morphogen.policy.observation_scaling import normalised_features, valid_entries
+from morphogen.policy.policy import get_branch
+from morphogen.ppo.exchange import ALONE, Exchange
+from morphogen.state.decision import Observation
+from morphogen.state.tree_ops import choose, get_leaves
+from morphogen.vocab.observation import FEATURES
 
 
 class Moments(NamedTuple):
@@ -70,3 +77,39 @@ def sum_parts(exchange: Exchange, values: Mapping[str, Tensor]) -> dict[str, Ten
     """Sum over the parts of a rollout in the order of the envs, same shape and dtype each."""
     stacked = stack_parts(exchange, values)
     return {name: stacked[name].sum(0, dtype=value.dtype) for name, value in values.items()}
+
+
+def update_observation_stats(
+    stats: TensorDict, observation: Observation, exchange: Exchange = ALONE
+) -> TensorDict:
+    """Merge all rows of a rollout into the statistics; all slots share one set.
+
+    Shapes: stats of `policy.init_stats`; observation [T, E], raw -> statistics of the same form,
+    float64.
+    `exchange`: with the processes that hold the other envs.
+
+    Example:
+        >>> import morphogen as mg
+        >>> _, inputs = mg.make("tiny", envs=4, seed=0).reset()
+        >>> stats = mg.ppo.update_observation_stats(
+        ...     mg.policy.init_stats(), inputs.observation.unsqueeze(0)
+        ... )
+        >>> stats["env", "count"].max()  # valid entries of a feature
+        tensor(4., dtype=torch.float64)
+    """
+    seen = merge_parts(exchange, feature_moments(observation))
+    before = {name: Moments(**get_leaves(get_branch(stats, name))) for name in FEATURES}
+    merged = {name: merge_moments(before[name], seen[name])._asdict() for name in FEATURES}
+    return TensorDict(merged, batch_size=[], device=stats.device)
+
+
+def feature_moments(observation: Observation) -> dict[str, Moments]:
+    """Moments of the entries that count.  -> float64 [D] each; 0 if unmarked."""
+    moments: dict[str, Moments] = {}
+    for name, valid in valid_entries(observation).items():
+        raw = getattr(observation, name).double().flatten(0, -2)
+        counted = valid.flatten(0, -2) & normalised_features(name, raw.device)
+        count = counted.sum(0).double()
+        mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
+        moments[name] = Moments(count, mean, m2=choose(counted, raw - mean, 0.0).square().sum(0))
+    return moments

@@ -23,9 +23,9 @@ from morphogen.ppo.metrics import (
     reduce_metrics,
 )
 from morphogen.ppo.minibatch import UpdateState, minibatch_step, run_minibatches, start_state
+from morphogen.ppo.moments import update_observation_stats
 from morphogen.ppo.ppo_state import PpoState, init_ppo
 from morphogen.ppo.prepare import ScaledCritic, prepare_rows
-from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import choose, get_leaf, get_leaves, replace, select

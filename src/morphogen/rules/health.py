@@ -1,6 +1,4 @@
-"""Health in numbers: gradients of seeds and layers, the memory of the policy, and vital signs of a
-host.
-"""
+"""Health in numbers: gradients of seeds and layers, and vital signs of a host."""
 
 from typing import NamedTuple
 
@@ -50,15 +48,6 @@ def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
     return torch.where(valid, 0.9 * average + 0.1 * now, now)
 
 
-def safe_norm(x: Tensor) -> Tensor:
-    """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square
-    leaves the range.
-    """
-    most = x.abs().amax(-1)
-    unit = choose(most > 0, most, 1.0).unsqueeze(-1)
-    return most * (x / unit).square().sum(-1).sqrt()
-
-
 def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign
     decides.
@@ -70,30 +59,6 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, T
     score = choose((zero > 0.5) | (large > 0.05), 0.5, score)
     score = choose(large > 0.1, 0.1, score)
     return choose((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
-
-
-class HiddenStats(NamedTuple):
-    """Size of a hidden state; non-finite elements count as 0.  All 0-d."""
-
-    rms: Tensor  # over all elements
-    env_rms_mean: Tensor  # of the envs, each over its layers and units
-    env_rms_max: Tensor
-    abs_max: Tensor
-    nonfinite: Tensor  # int64, elements
-
-
-def hidden_stats(hidden: Tensor) -> HiddenStats:
-    """Magnitude of a hidden state.  float [L, E, H] -> each 0-d."""
-    finite = hidden.isfinite()
-    known = choose(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
-    per_env = safe_norm(known) / known.shape[1] ** 0.5
-    return HiddenStats(
-        rms=safe_norm(per_env) / known.shape[0] ** 0.5,
-        env_rms_mean=per_env.mean(),
-        env_rms_max=per_env.amax(),
-        abs_max=known.abs().amax(),
-        nonfinite=(~finite).sum(),
-    )
 
 
 def loss_limit(

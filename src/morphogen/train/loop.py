@@ -7,12 +7,14 @@ Only the scheduler decides when the host waits for the device; every crossing go
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
+from morphogen.config.parts import SURVEYS
 from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, open_timer
 from morphogen.device.transfers import Transfers
@@ -30,9 +32,7 @@ from morphogen.log.round_summary import NO_COMPILES, CompileStats, RoundCosts
 from morphogen.log.writer import AnySink
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Round
-from morphogen.ppo.rollout_stats import rollout_stats
 from morphogen.state import rng
-from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
 from morphogen.state.loops import repeat
 from morphogen.state.tree_ops import get_leaf, tree_checksum
@@ -268,22 +268,22 @@ class Scheduler:
         """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last
         epoch.
         """
-        used = self.params.get("observation", None)
-        observation = cast(Observation, rows["observation"])
         exchange = self._of_updates
-        if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return rollout_stats(observation, hidden, None, None, exchange)
-        loop = self.env.capture.repeat if exchange.recordable else repeat
-        turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
-        self.learned, metrics = self.learner.update(
-            self.learned, rows, policy=self.policy, round=turn
-        )
-        self.params = self.learned.get("params")
-        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
-        stats = rollout_stats(
-            observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange
-        )
-        return cast(Any, TensorDict(leaves, batch_size=[])).update(stats)
+        leaves: dict[str, Tensor] = {}
+        scaling: tuple[Any, Any] = (None, None)  # of observations, before and after the update
+        if self.learner is not None and isinstance(self.policy, NetworkPolicy):
+            before = self.params.get("observation", None)
+            loop = self.env.capture.repeat if exchange.recordable else repeat
+            turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
+            self.learned, metrics = self.learner.update(
+                self.learned, rows, policy=self.policy, round=turn
+            )
+            self.params = self.learned.get("params")
+            leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
+            scaling = (before, self.params["observation"])
+        for name in SURVEYS.builtin():
+            leaves |= SURVEYS[name](rows["observation"], hidden, *scaling, exchange)
+        return TensorDict(leaves, batch_size=[])
 
     def _pause(self, halted: bool = False) -> bool:
         """Save between two epochs if that is due; return whether to stop here.  All processes

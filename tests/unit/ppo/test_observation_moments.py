@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation, source
 
 from morphogen.policy.observation_scaling import init_stats, normalise
-from morphogen.ppo.rollout_stats import update_observation_stats
+from morphogen.ppo.moments import update_observation_stats
 from morphogen.vocab.observation import ENV, FEATURES, SLOT, column_index
 
 HAS_SEED = column_index(SLOT)["has_seed"]

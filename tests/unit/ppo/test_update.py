@@ -17,6 +17,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.ppo import metrics
 from morphogen.ppo.coefficients import Coefficients, coefficients_at, linear_schedule
+from morphogen.ppo.gradient_stats import gradient_shares
 from morphogen.ppo.minibatch import (
     UpdateState,
     _adam_step,
@@ -25,10 +26,11 @@ from morphogen.ppo.minibatch import (
     start_state,
 )
 from morphogen.ppo.minibatch_loss import minibatch_objective
+from morphogen.ppo.moments import update_observation_stats
 from morphogen.ppo.ppo_state import init_ppo, init_scale, rescale_rewards, return_scale
 from morphogen.ppo.prepare import prepare_rows, rescale_critic
-from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.ppo.update import minibatch_indices, update_ppo
+from morphogen.rules.health import layer_health
 
 POLICY = small()
 SPEC = PpoSpec(target_kl=None)
@@ -485,3 +487,11 @@ def test_an_optimiser_step_takes_at_most_five_launches_a_leaf():
         )
         _where_applied(torch.tensor(True), new, state)
     assert len(net) < launches.count <= 5 * len(net)  # one by one, they were 27 a leaf
+
+
+def test_a_layer_is_judged_by_its_zeros_and_its_large_elements():
+    gradient = torch.tensor([0.0, 0.0, 0.0, 20.0, 1.0, -11.0, 10.0, -10.0])
+    zero, large, finite = gradient_shares([gradient])
+    assert (zero.item(), large.item(), finite.item()) == (3 / 8, 2 / 8, True)
+    broken = gradient_shares([torch.tensor([1.0, math.nan])])
+    assert layer_health(*broken)[0].item() == 0.0

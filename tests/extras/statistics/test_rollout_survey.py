@@ -1,6 +1,8 @@
-"""Statistics of a round against numbers counted by hand; health of layers and of memory."""
+"""Statistics of a round against numbers counted by hand; the size of the memory."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,16 +11,16 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from tensordict import TensorDict
 
-from morphogen.policy.observation_scaling import init_stats
-from morphogen.ppo.gradient_stats import gradient_shares
-from morphogen.ppo.rollout_stats import (
+from morphogen.extras.statistics.rollout_survey import (
     clip_shares,
+    hidden_stats,
     normaliser_stats,
     raw_feature_stats,
-    rollout_stats,
-    update_observation_stats,
+    safe_norm,
+    survey_rollout,
 )
-from morphogen.rules.health import hidden_stats, layer_health, safe_norm
+from morphogen.policy.observation_scaling import init_stats
+from morphogen.ppo.moments import update_observation_stats
 from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, SLOT
 
 
@@ -125,11 +127,11 @@ def groups(found):
 
 
 def test_a_policy_without_memory_and_statistics_is_surveyed_all_the_same():
-    bare = rollout_stats(observation(2, 3), TensorDict({}, batch_size=[3]), None, None)
+    bare = survey_rollout(observation(2, 3), TensorDict({}, batch_size=[3]), None, None)
     assert groups(bare) == {"observation"}
     hidden = TensorDict({"h": torch.ones(3, 4), "c": torch.zeros(3, 4)}, batch_size=[3])
     stats = init_stats()
-    full = rollout_stats(observation(2, 3), hidden, stats, stats)
+    full = survey_rollout(observation(2, 3), hidden, stats, stats)
     assert groups(full) == {"observation", "normaliser", "hidden"}
     assert (full["hidden.h_rms"].item(), full["hidden.c_abs_max"].item()) == (1.0, 0.0)
 
@@ -156,9 +158,15 @@ def test_a_norm_scales_with_what_it_is_of(scale, values):
     assert safe_norm(x * scale).item() == pytest.approx(wanted, rel=1e-4, abs=1e-37)
 
 
-def test_a_layer_is_judged_by_its_zeros_and_its_large_elements():
-    gradient = torch.tensor([0.0, 0.0, 0.0, 20.0, 1.0, -11.0, 10.0, -10.0])
-    zero, large, finite = gradient_shares([gradient])
-    assert (zero.item(), large.item(), finite.item()) == (3 / 8, 2 / 8, True)
-    broken = gradient_shares([torch.tensor([1.0, math.nan])])
-    assert layer_health(*broken)[0].item() == 0.0
+def test_the_size_of_a_memory_agrees_with_the_golden_rows(request):
+    path = Path(request.config.getoption("--golden-dir")) / "telemetry.jsonl"
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if "hidden" in row]
+    assert rows
+    for row in rows:
+        found = hidden_stats(torch.tensor(row["hidden"]))
+        for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
+            assert getattr(found, name).item() == pytest.approx(row[name], rel=1e-6), name
+
+
+
+

@@ -3,17 +3,17 @@
 Names are as in the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """
 
+from typing import NamedTuple
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.hosts.layout import LeafMap
 from morphogen.policy.observation_scaling import normalise, normalised_features, valid_entries
-from morphogen.policy.policy import get_branch
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.metrics import Metrics
-from morphogen.ppo.moments import Moments, merge_moments, merge_parts, stack_parts, sum_parts
-from morphogen.rules.health import HiddenStats, hidden_stats, safe_norm
+from morphogen.ppo.moments import Moments, stack_parts, sum_parts
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import choose, constant_table, divide_ints, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, FEATURES
@@ -30,13 +30,13 @@ _FEATURES = [feature for row in FEATURES.values() for feature in row]
 _NORMALISED = tuple(i for i, feature in enumerate(_FEATURES) if feature.normalised)
 
 
-def rollout_stats(
+def survey_rollout(
     observation: Observation,
     hidden: TensorDict,
     scaling_stats: TensorDict | None,
     updated_stats: TensorDict | None,
     exchange: Exchange = ALONE,
-) -> TensorDict:
+) -> dict[str, Tensor]:
     """Statistics of a round: 0-d values, a flag `<name>_valid` for optional ones, and the
     normaliser.
 
@@ -59,7 +59,40 @@ def rollout_stats(
     for name, leaf in get_leaves(hidden).items():
         sizes = merge_hidden_stats(stack_parts(exchange, hidden_stats(leaf.unsqueeze(0))._asdict()))
         result |= {f"hidden.{name}_{key}": value for key, value in sizes._asdict().items()}
-    return TensorDict(result, batch_size=[])
+    return result
+
+
+def safe_norm(x: Tensor) -> Tensor:
+    """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square
+    leaves the range.
+    """
+    most = x.abs().amax(-1)
+    unit = choose(most > 0, most, 1.0).unsqueeze(-1)
+    return most * (x / unit).square().sum(-1).sqrt()
+
+
+class HiddenStats(NamedTuple):
+    """Size of a hidden state; non-finite elements count as 0.  All 0-d."""
+
+    rms: Tensor  # over all elements
+    env_rms_mean: Tensor  # of the envs, each over its layers and units
+    env_rms_max: Tensor
+    abs_max: Tensor
+    nonfinite: Tensor  # int64, elements
+
+
+def hidden_stats(hidden: Tensor) -> HiddenStats:
+    """Magnitude of a hidden state.  float [L, E, H] -> each 0-d."""
+    finite = hidden.isfinite()
+    known = choose(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
+    per_env = safe_norm(known) / known.shape[1] ** 0.5
+    return HiddenStats(
+        rms=safe_norm(per_env) / known.shape[0] ** 0.5,
+        env_rms_mean=per_env.mean(),
+        env_rms_max=per_env.amax(),
+        abs_max=known.abs().amax(),
+        nonfinite=(~finite).sum(),
+    )
 
 
 def merge_hidden_stats(parts: LeafMap) -> HiddenStats:
@@ -143,39 +176,3 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     columns = constant_table(_NORMALISED, torch.int64, count.device)
     deviation = Moments(count, mean, m2).variance.sqrt()
     return {"mean": mean.index_select(0, columns), "std": deviation.index_select(0, columns)}
-
-
-def update_observation_stats(
-    stats: TensorDict, observation: Observation, exchange: Exchange = ALONE
-) -> TensorDict:
-    """Merge all rows of a rollout into the statistics; all slots share one set.
-
-    Shapes: stats of `policy.init_stats`; observation [T, E], raw -> statistics of the same form,
-    float64.
-    `exchange`: with the processes that hold the other envs.
-
-    Example:
-        >>> import morphogen as mg
-        >>> _, inputs = mg.make("tiny", envs=4, seed=0).reset()
-        >>> stats = mg.ppo.update_observation_stats(
-        ...     mg.policy.init_stats(), inputs.observation.unsqueeze(0)
-        ... )
-        >>> stats["env", "count"].max()  # valid entries of a feature
-        tensor(4., dtype=torch.float64)
-    """
-    seen = merge_parts(exchange, feature_moments(observation))
-    before = {name: Moments(**get_leaves(get_branch(stats, name))) for name in FEATURES}
-    merged = {name: merge_moments(before[name], seen[name])._asdict() for name in FEATURES}
-    return TensorDict(merged, batch_size=[], device=stats.device)
-
-
-def feature_moments(observation: Observation) -> dict[str, Moments]:
-    """Moments of the entries that count.  -> float64 [D] each; 0 if unmarked."""
-    moments: dict[str, Moments] = {}
-    for name, valid in valid_entries(observation).items():
-        raw = getattr(observation, name).double().flatten(0, -2)
-        counted = valid.flatten(0, -2) & normalised_features(name, raw.device)
-        count = counted.sum(0).double()
-        mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
-        moments[name] = Moments(count, mean, m2=choose(counted, raw - mean, 0.0).square().sum(0))
-    return moments

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
@@ -99,6 +100,18 @@ class Exchange:
     def check_equal(self, facts: Mapping[str, str], kind: type[Exception] = ConfigError) -> None:
         """Raise an error of this kind unless all processes have the same facts."""
         del facts, kind
+
+    def fingerprint(self, params: TensorDict, device: torch.device) -> dict[str, Tensor]:
+        """Return numbers by name that tell whether all processes have the same policy."""
+        del params, device
+        return {}
+
+    def check_fingerprint(self, metrics: dict[str, Any], round_index: int) -> None:
+        """Take the numbers of `fingerprint` out of the metrics of a round, and compare them.
+
+        Raises: RankError unless all processes have the same policy.
+        """
+        del metrics, round_index
 
     def describe(self, spec: RunSpec) -> dict[str, str]:
         """Return the rows on the processes in the description of a run."""

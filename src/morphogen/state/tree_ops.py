@@ -109,20 +109,6 @@ def l2_norm(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1)
 
 
-def tree_checksum(tree: TensorDictBase, device: torch.device) -> Tensor:
-    """Return a checksum of the bits of all leaves, in the order of their names.  -> int64 [], on
-    their device.
-    """
-    nodes: Any = tree
-    total = torch.zeros((), dtype=torch.int64, device=device)
-    for _, leaf in sorted(nodes.items(True, True), key=lambda item: str(item[0])):
-        word = torch.int32 if leaf.dtype.itemsize % 4 == 0 else torch.uint8
-        words = leaf.detach().reshape(-1).view(word).to(torch.int64)
-        odd = 2 * torch.arange(len(words), device=words.device) + 1
-        total = 31 * total + ((words + 1) * odd).sum()
-    return total
-
-
 def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
     """Append axes of length 1 to a per-env mask, ready to broadcast.  mask [E], like [E, ...] ->
     [E, 1, ...].

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from morphogen.config.execution_spec import REDUCE_ALLREDUCE, REDUCE_GATHER
@@ -171,6 +172,16 @@ class RankExchange(Exchange):
         if lines := find_differences(self.facts(dict(facts))):
             raise mark_common(kind("\n".join(lines)))
 
+    def fingerprint(self, params: TensorDict, device: torch.device) -> dict[str, Tensor]:
+        """Return a checksum of the policy."""
+        return {"policy_checksum": tree_checksum(params, device)}
+
+    def check_fingerprint(self, metrics: dict[str, Any], round_index: int) -> None:
+        """Compare the checksums of the policy."""
+        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
+        name = f"checksum of the policy after round {round_index + 1}"
+        self.check_equal({name: checksum}, RankError)
+
     def describe(self, spec: RunSpec) -> dict[str, str]:
         """Return the row on the ranks."""
         threads = torch.get_num_threads()
@@ -179,6 +190,20 @@ class RankExchange(Exchange):
 
     def close(self) -> None:
         """Leave the ranks."""
+
+
+def tree_checksum(tree: TensorDictBase, device: torch.device) -> Tensor:
+    """Return a checksum of the bits of all leaves, in the order of their names.  -> int64 [], on
+    their device.
+    """
+    nodes: Any = tree
+    total = torch.zeros((), dtype=torch.int64, device=device)
+    for _, leaf in sorted(nodes.items(True, True), key=lambda item: str(item[0])):
+        word = torch.int32 if leaf.dtype.itemsize % 4 == 0 else torch.uint8
+        words = leaf.detach().reshape(-1).view(word).to(torch.int64)
+        odd = 2 * torch.arange(len(words), device=words.device) + 1
+        total = 31 * total + ((words + 1) * odd).sum()
+    return total
 
 
 def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
     *("table.build_rule", "table.describe_rule", "table.rule_from_function"),
 }
 PRICED = ("own.epoch_value", "own.network_value", "own.parameter_cost")
-BEFORE_AN_EPOCH = ("govern_step.first_snapshot", "reset_step.place_fossils")
+BEFORE_AN_EPOCH = ("govern_step.first_snapshot",)
 OFFERED = public(rules) | {name for name in RULES if name.startswith("blend.")}
 DRAWN_ALONE = (*(name for name in RULES if name in OFFERED), *BEFORE_AN_EPOCH)
 ALONE = (*DRAWN_ALONE, *PRICED, "reset_step.reset")

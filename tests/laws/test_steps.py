@@ -41,7 +41,6 @@ from morphogen.steps.reset_step import (
     init_seed_params,
     init_seeds,
     new_seed_rows,
-    place_fossils,
     reset,
 )
 from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
@@ -98,15 +97,6 @@ def watched(draw):
     )
 
 
-@st.composite
-def planting(draw):
-    """A state, and for each slot a blueprint or none, and an algorithm."""
-    state = draw(states)
-    rows = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
-    blueprint = torch.tensor(draw(st.lists(rows, min_size=len(state), max_size=len(state))))
-    return state, blueprint, blueprint.clamp(0, 3)
-
-
 def seen(state):
     return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
 
@@ -134,7 +124,6 @@ DRAWN = {
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
     "observe_step.state_facts": (known, states, {}),
-    "reset_step.place_fossils": (place_fossils, planting(), {}),
     "score_step.close_epoch": (close_epoch, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "validate_step.choose_samples": (partial(choose_samples, counted=4), labelled(), {}),

@@ -3,8 +3,7 @@ device.
 
 For research code that composes its own loop.  In the order of an epoch:
 
-    reset_step      fresh envs; `init_seeds`: parameters of germinated seeds; `place_fossils` skips
-                    their lifecycles
+    reset_step      fresh envs; `init_seeds`: parameters of germinated seeds
     observe_step    state -> observation; masks are in `rules.legality`
     apply           `apply_action`: the effect of an action on the slots, GERMINATE and PRUNE
                     included
@@ -22,7 +21,7 @@ its input; `morphogen.testing.laws.check_step` checks these promises for any ste
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import StateFacts, observe, state_facts
-from morphogen.steps.reset_step import init_seeds, new_seed_rows, place_fossils, reset
+from morphogen.steps.reset_step import init_seeds, new_seed_rows, reset
 from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_minibatch
@@ -40,7 +39,6 @@ __all__ = [
     "init_seeds",
     "new_seed_rows",
     "observe",
-    "place_fossils",
     "reset",
     "score",
     "start_epoch",

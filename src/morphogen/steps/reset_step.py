@@ -1,6 +1,4 @@
-"""reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their
-lifecycles.
-"""
+"""reset: a new episode with a fresh host and empty slots; init_seeds: parameters of new seeds."""
 
 from typing import Any
 
@@ -13,9 +11,7 @@ from morphogen.hosts.net import Net
 from morphogen.hosts.plan import EpochPlan, Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import get_branches, get_leaf, masked_update, replace
-from morphogen.vocab.blueprint import EMPTY
-from morphogen.vocab.stage import Stage
+from morphogen.state.tree_ops import get_branches, get_leaf, replace
 
 
 def reset(
@@ -60,30 +56,6 @@ def reset(
     return state.replace(host=host, instance=instance, clock=clock)
 
 
-def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
-    """Place unmeasured fossils at alpha 1 in empty slots.
-
-    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`)
-    -> EnvState [E].
-    Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> kinds = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]])
-        >>> algorithm = torch.full((2, 2), int(mg.Algorithm.ADD))
-        >>> state = mg.steps.place_fossils(env.reset()[0], kinds, algorithm)
-        >>> mg.Stage(state.slots.stage[0, 0].item()).name, state.slots.alpha.tolist()
-        ('FOSSILIZED', [[1.0, 0.0], [0.0, 0.0]])
-    """
-    leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
-    leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
-    leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), 1.0)
-    kind = {"blueprint": blueprint, "algorithm": algorithm}
-    return replace(state, slots=masked_update(state.slots, (blueprint > EMPTY, leaves | kind)))
-
-
 def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
     """Envs with a new seed, per slot.
 
@@ -119,11 +91,9 @@ def init_seeds(
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> kinds, add = (
-        ...     torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]]),
-        ...     torch.full((2, 2), int(mg.Algorithm.ADD)),
-        ... )
-        >>> state = mg.steps.place_fossils(env.reset()[0], kinds, add)
+        >>> state = env.reset()[0]
+        >>> kinds = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]])
+        >>> state = state.replace(slots=state.slots.replace(blueprint=kinds))
         >>> rows = torch.tensor([0]), torch.tensor([], dtype=torch.int64)
         >>> noise = tuple(
         ...     torch.full((len(row), size), 0.7) for row, size in zip(rows, env.net.seed_sizes)

@@ -9,7 +9,6 @@ from support.small_runs import live, tiny_setup, world_of
 from morphogen.cli import main, setting_flags
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
-from morphogen.policy.baselines import RandomPolicy
 from morphogen.policy.distribution import (
     action_entropy,
     build_support,
@@ -23,7 +22,6 @@ from morphogen.rules.legality import (
     action_masks,
     narrow_masks,
     restrict_masks,
-    used_heads,
 )
 from morphogen.testing.builders.scenes import make_limits, make_slots
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -37,11 +35,6 @@ WAITING = [0, 0, 0, 2, 1, 2, 0, 0]
 FLOOR = (0.005, *[0.01] * 7)
 POLICY = NetworkPolicy(LstmNetwork(hidden=8), FLOOR)
 PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))
-
-
-def controlled(masks, action, present=True):
-    entry = torch.as_tensor(action).view(-1, 8)
-    return restrict_masks(masks, entry, torch.as_tensor(present).expand(len(entry)))
 
 
 def sampled(masks, seed=0, policy=POLICY, params=PARAMS):
@@ -118,33 +111,6 @@ def test_one_entry_may_stand_for_all_envs(slots, present):
     rows = restrict_masks(masks, entry.repeat(len(slots), 1), flag.repeat(len(slots)))
     assert trees_equal(one_row[0], rows[0])
     assert torch.equal(one_row[1], rows[1])
-
-
-@given(slot_states())
-def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
-    masks = action_masks(slots, make_limits(slots))
-    narrow, missed = controlled(masks, WAITING, present=False)
-    assert narrow.op.tolist() == [[True] + [False] * 5] * len(slots)
-    assert used_heads(narrow).tolist() == [[True] + [False] * 7] * len(slots)
-    assert not missed.any()
-    assert sampled(
-        narrow, 3, RandomPolicy(), RandomPolicy().init(torch.zeros(3))
-    ).action.tolist() == [WAITING] * len(slots)
-
-
-def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_stay():
-    masks = action_masks(make_slots([[{}, {}]]), make_limits(make_slots([[{}, {}]])))
-    narrow, missed = controlled(masks, [Op.GERMINATE, 1, 6, 0, 2, 1, 99, 99])
-    assert not missed.any()
-    assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [
-        Op.GERMINATE,
-        [[Op.GERMINATE, 1]],
-    ]
-    assert [
-        narrow.get(h)[0].nonzero().item() for h in ("blueprint", "style", "tempo", "alpha_target")
-    ] == [6, 0, 2, 1]
-    assert torch.equal(narrow.alpha_speed, masks.alpha_speed)
-    assert torch.equal(narrow.alpha_curve, masks.alpha_curve)
 
 
 @given(situations(), st.booleans(), st.integers(0, 99))

@@ -77,24 +77,3 @@ def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_oth
     assert float(health) == pytest.approx((1 + 0.875 + 0) / 3)
     assert all_finite.tolist() == [[False]]
     assert bool(sums.vanishing & sums.exploding & sums.skipped)
-
-
-def test_an_epoch_without_a_finite_minibatch_has_zeros():
-    nan, no = float("nan"), torch.tensor([[False]])
-    mean = minibatch_tally.env_averages(
-        minibatch_tally.add_minibatch(
-            minibatch_tally.empty_tally(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False)
-        )
-    )
-    assert [float(value) for value in mean] == [0.0, 0.0, 0.0]
-    sums = minibatch_tally.add_seed_stats(
-        minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)),
-        _gauge(norm=nan),
-        no,
-        no,
-    )
-    assert [float(value) for value in minibatch_tally.seed_averages(sums, torch.tensor([1]))] == [
-        0.0,
-        0.0,
-        0.0,
-    ]

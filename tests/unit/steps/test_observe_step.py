@@ -14,7 +14,7 @@ from morphogen.rules.features import signed_log
 from morphogen.state import schema
 from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
-from morphogen.testing.strategies import limits, slot_states
+from morphogen.testing.strategies import env_states, limits
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import (
@@ -54,48 +54,6 @@ def slot(found, name: str) -> list[list[float]]:
     return found.slots[..., SLOT_AT[name]].tolist()
 
 
-@st.composite
-def signals(draw, whole):
-    """Signals as they can be: some measurements valid, the rest 0."""
-    envs = whole.batch_size[0]
-    seed = draw(st.integers(0, 10_000))
-    gen = torch.Generator().manual_seed(seed)
-    known = torch.rand(envs, 5, generator=gen) < 0.7
-    chance = lambda: torch.rand(envs, generator=gen) < 0.5
-    trained, clean = chance(), chance()
-    leaves = {
-        "loss_history": torch.where(known, 3 * torch.rand(envs, 5, generator=gen), 0.0),
-        "acc_history": torch.where(known, 100 * torch.rand(envs, 5, generator=gen), 0.0),
-        "history_valid": known,
-        "train_loss": torch.where(trained, 2.0, 0.0),
-        "train_acc": torch.where(trained, 40.0, 0.0),
-        "train_measured": trained,
-        "best_acc": 100 * torch.rand(envs, generator=gen),
-        "committed_acc": 100 * torch.rand(envs, generator=gen),
-        "clean_improvement": torch.where(clean, 160 * torch.rand(envs, generator=gen) - 80, 0.0),
-        "clean_valid": clean,
-        "plateau": torch.randint(0, 30, (envs,), generator=gen),
-        "stabilized": chance(),
-        "last_op": torch.randint(-1, 6, (envs,), generator=gen),
-        "last_outcome": torch.randint(-1, 4, (envs,), generator=gen),
-        "rolled_back": chance(),
-        "rollbacks": torch.randint(0, 9, (envs,), generator=gen),
-    }
-    return whole.signals.replace(**leaves)
-
-
-@st.composite
-def worlds(draw, max_envs: int = 3):
-    whole = make_state(draw(slot_states(max_envs)))
-    epoch = torch.tensor(
-        draw(
-            st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])
-        )
-    )
-    whole = whole.replace(signals=draw(signals(whole)), clock=whole.clock.replace(epoch=epoch))
-    return whole, draw(limits(whole.slots))
-
-
 def test_the_table_has_the_documented_places():
     """Saved policies read features by place: another order, flag or mark is another schema."""
     assert (len(ENV), len(INSTANCE), len(SLOT)) == (52, 8, 46)
@@ -104,9 +62,9 @@ def test_the_table_has_the_documented_places():
     )
 
 
-@given(worlds())
-def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
-    found = see(*world)
+@given(st.data(), env_states())
+def test_everything_is_finite_and_a_value_without_flag_is_zero(data, state):
+    found = see(state, data.draw(limits(state.slots)))
     assert found.finite.all()
     assert not found.nonfinite.any()
     for name, features in FEATURES.items():

@@ -30,7 +30,10 @@ from morphogen.extras.search.instance_sets import (
 from morphogen.hosts.net import networks_of
 from morphogen.log.round_summary import running_value
 from morphogen.state.env import EnvState
-from morphogen.steps.reset_step import place_fossils
+from morphogen.state.tree_ops import masked_update
+from morphogen.state.tree_ops import replace as replace_parts
+from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.stage import Stage
 
 SCHEDULE = "schedule"
 STATIC = "static"
@@ -215,3 +218,19 @@ build_schedule_arm = without_argument(SCHEDULE, traces_arm(SCHEDULE, repeat_acti
 build_static = without_argument(STATIC, play_static_arm)
 build_static_cost = without_argument(STATIC_COST, play_static_cost_arm)
 build_static_params = without_argument(STATIC_PARAMS, traces_arm(STATIC_PARAMS, train_wider_hosts))
+
+
+def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+    """Place unmeasured fossils at alpha 1 in empty slots.
+
+    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`)
+    -> EnvState [E].
+    Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
+    """
+    leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
+    leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
+    leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), 1.0)
+    kind = {"blueprint": blueprint, "algorithm": algorithm}
+    return replace_parts(
+        state, slots=masked_update(state.slots, (blueprint > EMPTY, leaves | kind))
+    )

@@ -11,10 +11,10 @@ from support import slow_rules
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, legal
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import make_limits, make_slots
+from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
-from morphogen.vocab.action import RELEVANT, Head, Op
+from morphogen.vocab.action import RELEVANT, Head, Op, Reason
 from morphogen.vocab.stage import Stage
 
 S = Stage
@@ -73,6 +73,11 @@ def test_every_choice_under_the_masks_is_valid(data, slots):
     spec = decode(torch.tensor(rows), slots, allow)
     assert spec.valid.all()
     assert spec.op.tolist() == [row[0] for row in rows]
+
+
+def test_a_blueprint_that_is_not_allowed_is_refused():
+    spec = spec_of([Op.GERMINATE, 0, 1, 0, 0, 0, 0, 0], make_slot(), blueprints=("norm",))
+    assert spec.reason.item() == Reason.BLUEPRINT_NOT_ALLOWED
 
 
 @given(st.data(), slot_states())

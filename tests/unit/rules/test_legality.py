@@ -10,7 +10,7 @@ from support import slow_rules
 
 from morphogen.errors import ConfigError
 from morphogen.rules.legality import action_count, action_masks, legal, used_heads
-from morphogen.testing.builders.scenes import make_limits, make_slot
+from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
@@ -36,6 +36,17 @@ def test_a_stage_outside_the_table_allows_waiting_only(slots, code):
     assert legal(broken, make_limits(slots)).sum() == slots.stage.numel()
 
 
+def test_a_seed_may_be_pruned_from_age_5_on():
+    slots = make_slots([[{"stage": S.TRAINING, "age": 4}], [{"stage": S.TRAINING, "age": 5}]])
+    assert legal(slots, make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("most", "grows"), [(0, True), (1, False), (2, True)])
+def test_a_slot_may_grow_a_seed_below_the_limit_of_seeds(most, grows):
+    slots = make_slots([[{}, {"stage": S.HOLDING, "age": 9}]])
+    assert legal(slots, make_limits(slots, max_seeds=most))[0, Op.GERMINATE, 0].item() == grows
+
+
 def count_actions(masks, env: int, slots: int) -> int:
     """Distinct complete actions, found by going through all of them head by head."""
     found = 0
@@ -59,8 +70,8 @@ def test_choices_are_the_actions_that_enumeration_finds(data, slots):
 
 
 def test_the_sizes_of_the_choice_are_those_of_the_spec():
-    empty, held = make_slot(), make_slot(stage=S.HOLDING, age=9)
-    assert action_count(action_masks(empty, make_limits(empty))).item() == 1 + 252
+    empty, held = make_slots([[{}, {}]]), make_slot(stage=S.HOLDING, age=9)
+    assert action_count(action_masks(empty, make_limits(empty))).item() == 1 + 2 * 252
     assert action_count(action_masks(held, make_limits(held))).item() == 1 + 240 + 20 + 1
 
 

@@ -166,7 +166,3 @@ def test_the_size_of_a_memory_agrees_with_the_golden_rows(request):
         found = hidden_stats(torch.tensor(row["hidden"]))
         for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
             assert getattr(found, name).item() == pytest.approx(row[name], rel=1e-6), name
-
-
-
-

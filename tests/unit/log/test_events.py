@@ -295,7 +295,7 @@ def test_update_metrics_become_an_event():
     joined = {"update_s", "nonfinite", *metrics.METRIC_PARTS}
     flat = {one.name for one in fields(PpoUpdated)} - joined
     names = {*flat, *metrics.LABELS, "nonfinite.rollout"}
-    found = {name: np.float64(2.0) for name in names}
+    found = {name: np.float64(2.0) for name in names} | {"stopped_by_kl": np.float64(1.0)}
     found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in names}
     found["stopped_by_kl"] = np.float64(1.0)
     event = ppo_event(found, update_s=0.5)

@@ -49,7 +49,9 @@ def at(t, shape, steepness, dtype=torch.float64):
 
 @pytest.mark.parametrize(("ticks", "shape", "steepness", "expected"), RAMPS)
 def test_a_ramp_takes_the_tabled_values_tick_by_tick(ticks, shape, steepness, expected):
-    seen, slots = ride(start(make_slot(stage=Stage.BLENDING), 1.0, ticks, shape, steepness), ticks)
+    slots = start(make_slot(stage=Stage.BLENDING), 1.0, ticks, shape, steepness)
+    assert slots.alpha_mode.item() == AlphaMode.UP
+    seen, slots = ride(slots, ticks)
     assert seen == pytest.approx(expected, abs=6e-5)
     assert (slots.alpha.item(), slots.alpha_mode.item()) == (1.0, AlphaMode.HOLD)
 

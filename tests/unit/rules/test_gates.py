@@ -66,6 +66,7 @@ def test_a_slot_at_the_boundary_of_every_check_passes(stage, spec):
         (S.HOLDING, PERMISSIVE, {"contribution_valid": False}, Check.CONTRIBUTION_UNMEASURED),
         (S.HOLDING, PERMISSIVE, {"gradient_valid": True, "exploding": True}, Check.EXPLODING),
         (S.HOLDING, STRICT, {"contribution": 0.99}, Check.CONTRIBUTION_LOW),
+        (S.HOLDING, STRICT, {"contribution": -2.0}, Check.CONTRIBUTION_LOW),
         (S.HOLDING, STRICT, {"gradient_valid": True, "exploding": True}, Check.EXPLODING),
     ],
 )

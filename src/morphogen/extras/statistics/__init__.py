@@ -15,7 +15,7 @@ observations and the memory of the policy.
 
 The observations after the first round are part of a checkpoint: their drift is counted from there.
 
-Plugs in at: the groups of entry points `morphogen.surveys` and `morphogen.monitors`.  The core folds the events into the
-tables `ops`, `verdicts`, `masks` and `rewards`, which are empty, or count nothing, without this
-extra.  `rollout_survey` loads torch, the rest does not.
+Plugs in at: the groups of entry points `morphogen.surveys` and `morphogen.monitors`.  The core
+folds the events into the tables `ops`, `verdicts`, `masks` and `rewards`, which are empty, or count
+nothing, without this extra.  `rollout_survey` loads torch, the rest does not.
 """

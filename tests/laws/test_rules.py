@@ -100,7 +100,6 @@ gauges = tensors(
 )
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
 blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
-windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
 stage_of = slots.map(lambda part: part.stage)
 SLOTTED = {"slots": True, "slot_axis": 1}  # what belongs to slots is [E, S]
 ALL = {"skip": ("neighbours",)}  # a statistic over all envs, which is what it is for
@@ -147,10 +146,6 @@ def remembered(pair):
 
 def health_of(norm, vanishing, exploding, count, sound):
     return health.gradient_health(GradStats(norm, vanishing, exploding, count), sound)
-
-
-def signed(loss, starved, baseline, *bounds):
-    return health.classify_loss(loss, starved, baseline, bounds=bounds, spec=WATCH)
 
 
 # name -> (rule, what it takes, in which ways it is asked)
@@ -296,7 +291,6 @@ RULES = {
         SLOTTED,
     ),
     "legality.action_masks": (partial(legality.action_masks, limits=LIMITS), slots, {}),
-    "legality.used_heads": (legality.used_heads, slots.map(masks_of), {}),
     "legality.action_count": (legality.action_count, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
     "legality.restrict_masks": (legality.restrict_masks, slots.flatmap(declared), {}),
@@ -361,15 +355,20 @@ RULES = {
         beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
-    "health.loss_limit": (partial(health.loss_limit, spec=WATCH), windows, {}),
+    "health.judge_loss": (
+        partial(health.judge_loss, spec=WATCH),
+        tensors(
+            (losses, R, ONE),
+            (yes, B, ONE),
+            (losses, R, (4,)),
+            (st.integers(0, 9), I, ONE),
+            (shares, R, ONE),
+        ),
+        {},
+    ),
     "health.rollback_cause": (
         partial(health.rollback_cause, spec=WATCH),
         tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
-        {},
-    ),
-    "health.classify_loss": (
-        signed,
-        tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)),
         {},
     ),
     "loss_scale.needs_lower_scale": (
@@ -384,11 +383,6 @@ RULES = {
             (st.integers(0, 1_999), I, ONE),
             (yes, B, ONE),
         ),
-        {},
-    ),
-    "health.next_streak": (
-        health.next_streak,
-        tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
         {},
     ),
 }

@@ -61,13 +61,20 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, T
     return choose((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
 
 
-def loss_limit(
-    window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Largest normal loss, mean of the normal losses, and a flag for enough losses to judge.
+def judge_loss(
+    loss: Tensor,
+    starved: Tensor,
+    window: Tensor,
+    count: Tensor,
+    baseline: Tensor,
+    *,
+    spec: GovernorSpec,
+) -> tuple[Tensor, Tensor]:
+    """Judge the loss of an epoch by the normal losses before it.
 
-    Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss
-    of guessing, nats) -> limit float32, mean float32, seasoned bool, all [E].
+    Shapes: loss float32, starved bool (no host step was applied), count int64, baseline float32
+    (loss of guessing, nats), all [E]; window float32 [E, W] (ring buffer, nats) -> largest normal
+    loss float32, verdict int64 (`Panic`; 0 = normal), both [E].
     """
     samples = count.clamp(max=window.shape[1])
     valid = positions(window.shape[1], window.device) < samples[:, None]
@@ -78,43 +85,23 @@ def loss_limit(
     learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)
     learned = torch.maximum(learned, (1 + spec.chance_band) * baseline)
     seasoned = samples >= spec.min_samples
-    return torch.where(seasoned, learned, spec.warmup_limit * baseline), mean, seasoned
-
-
-def classify_loss(
-    loss: Tensor,
-    starved: Tensor,
-    baseline: Tensor,
-    *,
-    bounds: tuple[Tensor, Tensor, Tensor],
-    spec: GovernorSpec,
-) -> Tensor:
-    """Verdict on the epoch, as a `Panic` code; 0 = normal.
-
-    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds
-    from `loss_limit` -> int64 [E].
-    """
-    most, mean, seasoned = bounds
+    most = torch.where(seasoned, learned, spec.warmup_limit * baseline)
     good = seasoned & (mean < spec.good_below * baseline)
     chance = good & ((loss - baseline).abs() < spec.chance_band * baseline)
     panic = choose(starved, int(Panic.STARVED), int(Panic.NONE))
     panic = choose(loss > most, int(Panic.DIVERGENCE), panic)
     panic = choose(chance, int(Panic.CHANCE), panic)
-    return choose(is_finite(loss), panic, int(Panic.NONFINITE))
+    return most, choose(is_finite(loss), panic, int(Panic.NONFINITE))
 
 
-def next_streak(streak: Tensor, anomaly: Tensor) -> Tensor:
-    """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does
-    not.  int64 [E].
-    """
-    lasting = (anomaly == int(Panic.DIVERGENCE)) | (anomaly == int(Panic.STARVED))
-    return choose(anomaly == int(Panic.NONE), 0, streak) + lasting
-
-
-def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
+def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor]:
     """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.
-    int64 [E].
+
+    Shapes: anomaly, streak (anomalies before this epoch) int64 [E] -> streak with this epoch, cause
+    (`Panic`), int64 [E].  A normal epoch resets the streak, a sudden panic does not.
     """
     sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
-    lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
-    return choose(sudden | lasting, anomaly, int(Panic.NONE))
+    normal = anomaly == int(Panic.NONE)
+    streak = choose(normal, 0, streak) + ~(sudden | normal)
+    lasting = ~normal & (streak >= spec.panics)
+    return streak, choose(sudden | lasting, anomaly, int(Panic.NONE))

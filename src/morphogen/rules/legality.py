@@ -20,7 +20,7 @@ from morphogen.state.tree_ops import (
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import COOLING, OCCUPIED, AlphaMode, Gate, Stage
+from morphogen.vocab.stage import COOLING, GATE_SOURCE, OCCUPIED, AlphaMode, Gate, Stage
 
 # Stages of a slot that an op may address.
 ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
@@ -44,11 +44,6 @@ _HINDERED: dict[Reason, tuple[Op, ...]] = {
 _HINDERED_TABLE = tuple((tuple((op in ops,) for op in Op),) for ops in _HINDERED.values())
 # Reasons of the conditions, in the order in which they are stacked.
 CONDITIONS: tuple[Reason, ...] = (Reason.OP_DISABLED, Reason.WRONG_STAGE, *_HINDERED)
-_AUTO_STAGE = {
-    Gate.TRAIN.name: Stage.GERMINATED,
-    Gate.BLEND.name: Stage.TRAINING,
-    Gate.HOLD.name: Stage.BLENDING,
-}
 
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
@@ -88,7 +83,8 @@ def _stage_rows(disabled_ops: tuple[str, ...], auto_forward: tuple[str, ...]) ->
     """Rows by stage: ops that are enabled, and allowed, then whether a slot makes its env busy, and
     holds a seed.
     """
-    auto = [_AUTO_STAGE[name] for name in auto_forward]  # stages that `tick` advances by itself
+    # stages that `tick` advances by itself
+    auto = [GATE_SOURCE[Gate[name]] for name in auto_forward]
     free = {op: (op.name not in disabled_ops,) * len(STAGE_ROWS) for op in Op}
     free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
     sets = ((Stage.GERMINATED, Stage.TRAINING, *COOLING), OCCUPIED)
@@ -149,13 +145,6 @@ def action_masks(
             for head in free
         },
     )
-
-
-def used_heads(masks: ActionMasks) -> Tensor:
-    """Heads that some allowed op uses; `op` itself always.  -> bool [E, 8]."""
-    device = masks.op.device
-    used = (masks.op[:, :, None] & constant_table(RELEVANT, torch.bool, device)).any(1)
-    return used | constant_table(tuple(head is Head.OP for head in Head), torch.bool, device)
 
 
 def action_count(masks: ActionMasks) -> Tensor:

@@ -17,13 +17,10 @@ from morphogen.state.tree_ops import (
     unsafe_new,
 )
 from morphogen.vocab.action import Op, Outcome, Reason
-from morphogen.vocab.stage import Stage
+from morphogen.vocab.stage import GATE_SOURCE, GATE_TARGET, Stage
 
-_NEXT_STAGE = {
-    Stage.GERMINATED: Stage.TRAINING,
-    Stage.TRAINING: Stage.BLENDING,
-    Stage.BLENDING: Stage.HOLDING,
-}
+# ADVANCE does not fossilize
+_NEXT_STAGE = {GATE_SOURCE[gate]: to for gate, to in GATE_TARGET.items() if to != Stage.FOSSILIZED}
 _NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage in STAGE_ROWS)
 
 

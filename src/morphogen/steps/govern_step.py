@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec
-from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollback_cause
+from morphogen.rules.health import judge_loss, rollback_cause
 from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
@@ -144,10 +144,8 @@ def _assess_epoch(
     """Verdict on the epoch and its consequence, as fields of the report."""
     watch = state.governor
     baseline = state.instance.baseline_loss
-    bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
-    sign = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
-    streak = next_streak(watch.streak, sign)
-    cause = rollback_cause(sign, streak, spec=spec)
+    limit, sign = judge_loss(loss, starved, watch.window, watch.count, baseline, spec=spec)
+    streak, cause = rollback_cause(sign, watch.streak, spec=spec)
     back = cause != int(Panic.NONE)
     signals = state.signals
     if spec.max_rollbacks is None:
@@ -157,7 +155,7 @@ def _assess_epoch(
     return {
         "rolled_back": back & allowed,
         "panic": cause,
-        "limit": bounds[0],
+        "limit": limit,
         "streak": streak,
         "anomaly": sign,
         "loss": loss,

@@ -19,13 +19,7 @@ from morphogen.rules.stages import (
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
 from morphogen.state.tree_ops import choose, constant_table, replace, unsafe_new, zero_empty_slots
-from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
-
-_SOURCE_STAGE = {
-    Gate.TRAIN: Stage.GERMINATED,
-    Gate.BLEND: Stage.TRAINING,
-    Gate.HOLD: Stage.BLENDING,
-}
+from morphogen.vocab.stage import GATE_SOURCE, GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
 
 def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
@@ -92,7 +86,7 @@ def _auto_advance(
     automatic = [which for which in gates if which.name in spec.auto_forward]
     if not automatic:
         return slots, torch.zeros_like(slots.stage)
-    targets = {_SOURCE_STAGE[which]: GATE_TARGET[which] for which in automatic}
+    targets = {GATE_SOURCE[which]: GATE_TARGET[which] for which in automatic}
     rows = tuple(int(targets.get(stage, Stage.UNKNOWN)) for stage in STAGE_ROWS)
     to = constant_table(rows, torch.int64, slots.stage.device)[clamp_stage(slots.stage)]
     to = choose(slots.stage != state.slots.stage, int(Stage.UNKNOWN), to)

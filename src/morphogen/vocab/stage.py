@@ -104,6 +104,14 @@ GATE_TARGET: dict[Gate, Stage] = {
 }
 
 
+GATE_SOURCE: dict[Gate, Stage] = {
+    Gate.TRAIN: Stage.GERMINATED,
+    Gate.BLEND: Stage.TRAINING,
+    Gate.HOLD: Stage.BLENDING,
+    Gate.FOSSILIZE: Stage.HOLDING,
+}
+
+
 class Check(IntEnum):
     """Bit numbers of the checks a gate can fail."""
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support import slow_rules
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import action_count, action_masks, legal, used_heads
+from morphogen.rules.legality import action_count, action_masks, legal
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.strategies import limits, slot_states
-from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
+from morphogen.vocab.action import RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
@@ -73,14 +73,6 @@ def test_the_sizes_of_the_choice_are_those_of_the_spec():
     empty, held = make_slots([[{}, {}]]), make_slot(stage=S.HOLDING, age=9)
     assert action_count(action_masks(empty, make_limits(empty))).item() == 1 + 2 * 252
     assert action_count(action_masks(held, make_limits(held))).item() == 1 + 240 + 20 + 1
-
-
-def test_a_head_is_available_iff_some_allowed_op_uses_it():
-    growing = make_slot(stage=S.TRAINING, age=1)
-    found = used_heads(action_masks(growing, make_limits(growing)))[0]
-    assert [head for head, yes in zip(HEADS, found, strict=True) if yes] == ["op", "slot"]
-    fossil = make_slot(stage=S.FOSSILIZED)
-    assert used_heads(action_masks(fossil, make_limits(fossil)))[0].tolist() == [True] + [False] * 7
 
 
 def test_blueprints_are_those_of_the_host_or_the_ones_named():

@@ -16,7 +16,6 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import DEFAULT_STEEPNESS
 
 _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
-_Meaning = tuple[Head, tuple[float, ...]]  # a head, and a value per index
 _UNUSED = max(SIZES.values())  # index of a head that the op does not use
 
 
@@ -25,16 +24,15 @@ def _pad(values: Sequence[float], unused: float) -> tuple[float, ...]:
     return (*values, *[unused] * (_UNUSED + 1 - len(values)))
 
 
-_INTEGERS = {
+# Leaf of an action -> head, and a value per index; reals are in the dtype of alpha.
+_MEANINGS: dict[str, tuple[Head, tuple[float, ...]]] = {
     "blueprint": (Head.BLUEPRINT, _pad(range(SIZES[Head.BLUEPRINT]), EMPTY)),
     "algorithm": (Head.STYLE, _pad(tables.STYLE_ALGORITHM, 0)),
     "first_curve": (Head.STYLE, _pad(tables.STYLE_CURVE, 0)),
     "tempo": (Head.TEMPO, _pad(tables.TEMPO_EPOCHS, 0)),
+    "alpha_target": (Head.ALPHA_TARGET, _pad(tables.ALPHA_TARGETS, 0.0)),
     "alpha_steps": (Head.ALPHA_SPEED, _pad(tables.SPEED_TICKS, 0)),
     "ramp_curve": (Head.ALPHA_CURVE, _pad(tables.CURVE_SHAPE, 0)),
-}
-_REALS = {
-    "alpha_target": (Head.ALPHA_TARGET, _pad(tables.ALPHA_TARGETS, 0.0)),
     "steepness": (Head.ALPHA_CURVE, _pad(tables.CURVE_STEEPNESS, DEFAULT_STEEPNESS)),
 }
 
@@ -112,15 +110,10 @@ def _invalid_reason(
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
     chosen = index.masked_fill(~used, _UNUSED)
-    values = _meanings(chosen, _INTEGERS, torch.int64) | _meanings(chosen, _REALS, real)
+    values: dict[str, Tensor] = {}
+    for name, (head, row) in _MEANINGS.items():
+        dtype = real if isinstance(row[0], float) else torch.int64
+        values[name] = constant_table(row, dtype, index.device)[chosen[:, head]]
     ramp = values.pop("ramp_curve")
     first = values.pop("first_curve")
     return values | {"curve": torch.where(used[:, Head.BLUEPRINT], first, ramp)}
-
-
-def _meanings(chosen: Tensor, table: dict[str, _Meaning], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Look up values by name.  chosen int64 [E, 8], index of each head or `_UNUSED` -> [E] each."""
-    heads = tuple(int(head) for head, _ in table.values())
-    rows = constant_table(tuple(row for _, row in table.values()), dtype, chosen.device)
-    index = chosen.index_select(1, constant_table(heads, torch.int64, chosen.device))
-    return dict(zip(table, rows.gather(1, index.mT).unbind(), strict=True))

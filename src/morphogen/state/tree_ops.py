@@ -191,19 +191,13 @@ def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal
     trees [E].
     """
-    return _select({1: mask}, yes, no)
-
-
-def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
-    """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
-    if not isinstance(yes, Tensor):
-        other = leaves_of(no)
-        leaves = {name: _select(masks, leaf, other[name]) for name, leaf in leaves_of(yes).items()}
-        return build_tree(type(yes), leaves, storage_of(yes))
-    axes = yes.dim()
-    if axes not in masks:
-        masks[axes] = expand_mask(masks[1], yes)
-    return torch.where(masks[axes], yes, no)
+    node: Any = yes
+    if isinstance(node, Tensor):
+        chosen: Any = torch.where(expand_mask(mask, node), node, no)
+        return chosen
+    other = leaves_of(no)
+    leaves = {name: select(mask, leaf, other[name]) for name, leaf in leaves_of(node).items()}
+    return build_tree(type(node), leaves, storage_of(node))
 
 
 def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:

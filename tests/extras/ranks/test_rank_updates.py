@@ -11,10 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.extras import needs_extra
 from support.made_up_rollouts import KEY, play, small, source, turn
 
-from morphogen.config.parts import SURVEYS
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError

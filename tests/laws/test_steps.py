@@ -43,10 +43,10 @@ from morphogen.steps.reset_step import (
     new_seed_rows,
     reset,
 )
-from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
+from morphogen.steps.score_step import attribute, reward_inputs, score
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate_step import choose_samples, validate
+from morphogen.steps.validate_step import validate
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.laws import check_step
@@ -106,12 +106,6 @@ def known(state):
     return facts.conditions.transpose(0, 1), facts.host_params, facts.seed_params
 
 
-def labelled():
-    """Labels of six samples in 2 to 4 envs, -1 where one is not in use."""
-    rows = st.lists(st.integers(-1, 2), min_size=6, max_size=6)
-    return st.lists(rows, min_size=2, max_size=4).map(torch.tensor)
-
-
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
     "apply.apply_action": (
@@ -124,9 +118,7 @@ DRAWN = {
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
     "observe_step.state_facts": (known, states, {}),
-    "score_step.close_epoch": (close_epoch, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
-    "validate_step.choose_samples": (partial(choose_samples, counted=4), labelled(), {}),
 }
 
 
@@ -266,15 +258,6 @@ def telling_rules(s):
     return reward_inputs, paying(s), {}
 
 
-def telling_slots(s):
-    given = [(e.before, e.after, e.step.outcome, e.step.seed_params) for e in s.epochs]
-    return (
-        (lambda *args: slot_inputs(*args[:3], params=args[3])),
-        given,
-        {"slots": True, "slot_axis": 1},
-    )
-
-
 def resetting(s):
     instance, ledger = s.epoch.before.instance, s.epoch.before.ledger
 
@@ -335,7 +318,6 @@ RECORDED = {
     "reset_step.reset": resetting,
     "score_step.reward_inputs": telling_rules,
     "score_step.score": scoring,
-    "score_step.slot_inputs": telling_slots,
     "reset_step.init_seed_params": bearing,
     "reset_step.new_seed_rows": telling,
     "reset_step.init_seeds": sowing,
@@ -348,7 +330,7 @@ RECORDED = {
 # epoch.
 IN_AN_EPOCH = ("reset_step.new_seed_rows", "reset_step.init_seeds", "train.train_minibatch")
 IN_AN_EPOCH += ("validate_step.validate", "score_step.score", "plan.plan_counts")
-IN_AN_EPOCH += ("score_step.reward_inputs", "score_step.slot_inputs")
+IN_AN_EPOCH += ("score_step.reward_inputs",)
 
 
 @pytest.mark.slow
@@ -368,7 +350,7 @@ def test_every_step_has_its_row():
             if function.__module__ == part.__name__ and not name.startswith("_"):
                 names.add(f"{module.name}.{name}")
     ends_of_an_epoch = {"train.start_epoch", "train.finish_epoch"}  # in the row of the minibatch
-    # rows of `test_rules.py`
+    # in the row of the minibatch too
     sums = {name for name in names if name.startswith("minibatch_tally.")}
     assert names - ends_of_an_epoch - sums <= {*DRAWN, *RECORDED}
 

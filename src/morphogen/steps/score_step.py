@@ -110,7 +110,7 @@ def score(
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
     )
-    return close_epoch(replace(state, ledger=ledger)), scored
+    return _close_epoch(replace(state, ledger=ledger)), scored
 
 
 def reward_inputs(state: EnvState, epoch: ScoreInputs) -> RewardInputs:
@@ -160,11 +160,11 @@ def reward_inputs(state: EnvState, epoch: ScoreInputs) -> RewardInputs:
         interaction=choose(
             expand_mask(clean, attribution.interaction), attribution.interaction, 0.0
         ),
-        slots=slot_inputs(before, state, epoch.outcome, params=epoch.params),
+        slots=_slot_inputs(before, state, epoch.outcome, params=epoch.params),
     )
 
 
-def slot_inputs(
+def _slot_inputs(
     before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor
 ) -> SlotInputs:
     """Build the slot inputs of a rule.  All [E]; params int64 [E, S] of the seeds before the step
@@ -200,7 +200,7 @@ def slot_inputs(
     )
 
 
-def close_epoch(state: EnvState) -> EnvState:
+def _close_epoch(state: EnvState) -> EnvState:
     """Advance the clock, the epochs in stage of every slot that is not empty, and the age of every
     seed.
     """

@@ -92,7 +92,7 @@ def validate(
     )
     with torch.no_grad():
         in_use = _labels_in_use(state.instance, split.labels)
-        numbers, labels = choose_samples(in_use, counted)
+        numbers, labels = _choose_samples(in_use, counted)
         networks = _coalition_networks(state, coalition, evaluated, plan, net=net)
         ends = networks.ends
         host = net.precision.cast(state.host.params)
@@ -138,7 +138,7 @@ def validate(
         )
 
 
-def choose_samples(labels: Tensor, counted: int | None) -> tuple[Tensor, Tensor]:
+def _choose_samples(labels: Tensor, counted: int | None) -> tuple[Tensor, Tensor]:
     """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones
     again; None: all.
 

@@ -1,8 +1,6 @@
 """Reward of a step, its record, and the end of the epoch."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -300,21 +298,3 @@ def test_detectors_fire_on_inflated_credit_and_on_ransom(
     assert got.fired.tolist() == [[[inflated, ransom]]]
     assert got.critical.item() == critical
     assert got.ratio.item() == pytest.approx(contribution / uncommitted if inflated else 0.0)
-
-
-def test_detectors_agree_with_the_golden_rows(request):
-    path = Path(request.config.getoption("--golden-dir")) / "hacking_detectors.jsonl"
-    rows = list(map(json.loads, path.read_text().splitlines()))
-    assert rows
-    for row in rows:
-        got = detection(
-            Stage.HOLDING, row["inputs"]["contribution"], row["inputs"]["uncommitted_improvement"]
-        )
-        want = row["outputs"]
-        assert got.fired.tolist() == [
-            [[want["attribution_ratio_fired"], want["ransomware_fired"]]]
-        ], row["id"]
-        assert got.critical.item() == want["ransomware_critical"], row["id"]
-        assert got.ratio.item() == pytest.approx(want["attribution_ratio"] or 0.0, rel=1e-5), row[
-            "id"
-        ]

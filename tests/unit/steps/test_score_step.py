@@ -298,3 +298,9 @@ def test_detectors_fire_on_inflated_credit_and_on_ransom(
     assert got.fired.tolist() == [[[inflated, ransom]]]
     assert got.critical.item() == critical
     assert got.ratio.item() == pytest.approx(contribution / uncommitted if inflated else 0.0)
+
+
+@pytest.mark.parametrize(("stage", "valid"), [(Stage.HOLDING, False), (Stage.FOSSILIZED, True)])
+def test_no_detector_judges_an_unmeasured_seed_or_a_fossil(stage, valid):
+    assert not detection(stage, 5.0, 1.0, valid=valid).fired.any()
+    assert not detection(stage, 5.0, -1.0, valid=valid).fired.any()

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 import morphogen as mg
 from morphogen.device.transfers import Transfers
 from morphogen.evaluation.play import play_arm
-from morphogen.extras.ranks.rank_exchange import RankExchange, joined_places, part_size
+from morphogen.extras.ranks.rank_exchange import joined_places, part_size
 from morphogen.ppo.exchange import ALONE
-from tests.extras.ranks.thread_ranks import run_ranks
+from tests.extras.ranks.thread_ranks import Board, ThreadRank, run_ranks
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5))
 def test_joined_parts_hold_every_episode_of_every_group_in_its_order(counts, ranks):
     rows = []
     for rank in range(ranks):
-        own = RankExchange(rank, ranks)
+        own = ThreadRank(rank, Board(ranks))
         rows += [
             (group, place) for group, n in enumerate(counts) for place in own.places(n).tolist()
         ]

@@ -16,7 +16,6 @@ from support.made_up_rollouts import KEY, play, small, source, turn
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
-from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE
 from morphogen.ppo.learner import Learner, Round
@@ -24,6 +23,7 @@ from morphogen.ppo.moments import masked_moments, merge_moments
 from morphogen.ppo.ppo_state import init_ppo
 from morphogen.ppo.update import PpoLearner, draw_minibatches, minibatch_indices, update_ppo
 from tests.extras.ranks import thread_ranks
+from tests.extras.ranks.thread_ranks import Board, ThreadRank
 
 ENVS, STEPS = 8, 6
 POLICY = small(contribution=True)
@@ -220,7 +220,7 @@ def test_a_learner_that_needs_all_rows_is_refused():
         ConfigError,
         match=r"engine\.reduce: expected gather with the learner 'shrink'.*got allreduce",
     ):
-        RankExchange(0, 2).of_updates(spec, Shrink())
+        ThreadRank(0, Board(2)).of_updates(spec, Shrink())
 
 
 @pytest.mark.parametrize(
@@ -234,11 +234,11 @@ def test_a_rank_without_an_equal_part_of_minibatches_or_groups_is_refused(ppo, r
     sizes = {"minibatches": 2, **ppo}
     spec = resolve(RunSpec(preset="tiny", envs=8, ppo=sizes, engine={"reduce": "allreduce"}))
     with pytest.raises(ConfigError, match=line):
-        RankExchange(0, ranks).of_updates(spec, PpoLearner())
+        ThreadRank(0, Board(ranks)).of_updates(spec, PpoLearner())
 
 
 def test_an_update_exchanges_only_under_allreduce():
-    rank = RankExchange(0, 2)
+    rank = ThreadRank(0, Board(2))
     for reduce, exchange in (("allreduce", rank), ("gather", ALONE)):
         spec = resolve(RunSpec(preset="tiny", envs=8, engine={"reduce": reduce}))
         assert rank.of_updates(spec, PpoLearner()) is exchange

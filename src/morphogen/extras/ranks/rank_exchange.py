@@ -1,5 +1,6 @@
 """Exchange between the ranks of a run: every collective is declared in a table and counted."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -42,7 +43,7 @@ class Exchanged(NamedTuple):
     sent: int = 0  # bytes of tensors that this rank contributed
 
 
-class RankExchange(Exchange):
+class RankExchange(Exchange, ABC):
     """Exchange of one rank; a subclass provides the collectives.
 
     Attributes: rank, from 0; ranks, their number; ledger, what was exchanged by name.
@@ -56,17 +57,17 @@ class RankExchange(Exchange):
         self.first = rank == 0
         self.ledger: dict[str, Exchanged] = dict.fromkeys(COLLECTIVES, Exchanged())
 
+    @abstractmethod
     def gather_bytes(self, name: str, buffer: Tensor) -> Tensor:
         """Return the buffers of all ranks.  uint8 [n] -> uint8 [W, n]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, name: str, values: Tensor) -> Tensor:
         """Return the sum over the ranks, same shape.  float [...]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gather_objects(self, name: str, value: T) -> list[T]:
         """Return the plain values of all ranks, in order."""
-        raise NotImplementedError
 
     def collect_objects(self, name: str, value: T) -> list[T]:
         """Return the plain values of all ranks, in order, on rank 0."""

@@ -51,8 +51,8 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
     tail_shares,
 )
-from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
+from morphogen.extras.evaluate.evaluation import TRAINED_ARM
 from morphogen.extras.pictures import plots
 from morphogen.log.kinds.run import HeldOutPlayed
 

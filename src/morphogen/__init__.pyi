@@ -78,12 +78,12 @@ from morphogen.errors import TrainingDiverged as TrainingDiverged
 from morphogen.evaluation.arms import play_arms as play_arms
 from morphogen.evaluation.bootstrap import improvement_probability as improvement_probability
 from morphogen.evaluation.bootstrap import interval as interval
-from morphogen.evaluation.evaluate import evaluate as evaluate
 from morphogen.evaluation.play import ArmResult as ArmResult
 from morphogen.evaluation.play import play as play
 from morphogen.extras.arrays.array_data import from_arrays as from_arrays
 from morphogen.extras.arrays.array_data import from_torch as from_torch
 from morphogen.extras.compare.comparison import compare as compare
+from morphogen.extras.evaluate.evaluation import evaluate as evaluate
 from morphogen.extras.inspection.inspect_run import tables as tables
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec

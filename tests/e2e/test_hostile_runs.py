@@ -14,6 +14,7 @@ import pytest
 from support.extras import CSV, needs_extra
 from support.small_runs import tiny
 
+from morphogen.cli.command_table import list_commands
 from morphogen.cli.main import main
 from morphogen.config import files
 from morphogen.config.config_files import dump_config, parse_config
@@ -49,6 +50,7 @@ COMMANDS = {
     "branch": "resume {run} --checkpoint round-000002-epoch-0000 --out {run}-branch --quiet",
     "compare": "compare {run} {other} --episodes 2",
 }
+COMMANDS = {name: words for name, words in COMMANDS.items() if words.split()[0] in list_commands()}
 
 
 def spec(**fields):
@@ -144,9 +146,7 @@ def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, c
     ("entry", "command"),
     [
         *product((entry for entry in ENTRIES if "." in entry), ("inspect", "resume")),
-        *product(
-            ("config.json", "events.jsonl"), ("watch", "report", "evaluate", "branch", "compare")
-        ),
+        *product(("config.json", "events.jsonl"), sorted(COMMANDS.keys() - {"inspect", "resume"})),
     ],
 )
 def test_a_pipe_in_place_of_a_file_is_refused_or_not_needed_and_never_waited_for(

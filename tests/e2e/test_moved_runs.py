@@ -11,7 +11,6 @@ from morphogen.cli.main import main
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError
-from morphogen.evaluation.evaluate import evaluate
 from morphogen.log.run_directory import own_directory
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import resume, train_ppo_vectorized
@@ -114,6 +113,7 @@ def test_a_moved_run_can_be_resumed_where_it_is_now(tmp_path):
 def test_an_evaluation_of_a_moved_run_is_printed_and_written_nowhere(alone, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(alone, place)
+    evaluate = pytest.importorskip("morphogen.extras.evaluate.evaluation").evaluate
     lines = []
 
     def report(line):

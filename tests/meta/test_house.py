@@ -81,7 +81,6 @@ HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
     "train.py": "training step; training run; command",
     "resume.py": "resume of a run; command",
-    "evaluate.py": "evaluation of arms; command",
     "reward.py": "families of reward rules; laws of reward rules",
 }
 SAME_CLASS_NAMES: dict[str, str] = {}

@@ -15,7 +15,7 @@ from morphogen.cli.main import run_process
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["pytest", "torch", "morphogen.train.train", "morphogen.evaluation.evaluate"]
+    ["pytest", "torch", "morphogen.train.train", "morphogen.evaluation.play"]
 )
 PATIENCE_S = 120
 

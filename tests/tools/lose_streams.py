@@ -21,6 +21,8 @@ from support import run_comparison
 from support.forked_commands import Ended
 from support.standard_streams import FAULTS, NAMES, run_with
 
+from morphogen.cli.command_table import list_commands
+
 SMALL = [
     "--task",
     "tiny",
@@ -39,6 +41,7 @@ COMMANDS = {
     "watch": ["watch", "run"],
     "report": ["report", "run"],
 }
+COMMANDS = {name: words for name, words in COMMANDS.items() if name in list_commands()}
 WRITTEN = {
     "evaluate": "run/evaluation.json",
     "compare": "numbers.json",

@@ -11,7 +11,7 @@ points:
     process        signals, threads, exit codes, notes and tables on the terminal
     launcher       `Launcher`: runs a command in this process, or in several that an extra starts
     streams        stdout and stderr that never stop a command
-    train, resume, evaluate
+    train, resume
                    the commands: `PARSER` (help text), `add_arguments`, `run`; packages offer other
                    ways to train at the entry points `morphogen.train_modes`
 

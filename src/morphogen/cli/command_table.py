@@ -21,10 +21,6 @@ COMMANDS = {
     "resume": Command(
         "resume a run that was stopped or killed, or add rounds", "morphogen.cli.resume"
     ),
-    "evaluate": Command(
-        "play a trained policy against others on the same held-out instances",
-        "morphogen.cli.evaluate",
-    ),
 }
 
 

@@ -5,7 +5,6 @@ For readers who ask "is the policy better than a fixed schedule?".  Entry points
     play         `play`: episodes of one arm on held-out instances; the evaluation that ends a run
     arms         arms by name: policies, and arms that packages offer (entry points
                  `morphogen.arms`)
-    evaluate     the command `evaluate`: all arms in the same worlds, tables and `evaluation.json`
     bootstrap    intervals, paired differences
 
 An offered arm is a function `(argument, setup) -> player`.  The argument is the text after a colon

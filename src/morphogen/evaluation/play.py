@@ -7,13 +7,13 @@ are paired.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from morphogen.config.registry import show_part
-from morphogen.config.spec import SplitName
+from morphogen.config.spec import RunSpec, SplitName, resolve
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment, open_environment
@@ -215,6 +215,13 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
         seconds=seconds,
         traces=traces,
     )
+
+
+def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
+    """Spec for an evaluation: seed and envs set the worlds, so that both runs of a pair see the
+    same worlds.
+    """
+    return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
 def shares_of_optimum(

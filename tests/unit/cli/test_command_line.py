@@ -337,7 +337,7 @@ train heuristic --policy ppo | --policy: expected one of wait, random, heuristic
 train --config nowhere.json | --config: expected a readable file, got nowhere.json: No such file
 train --config . | --config: expected a readable file, got .
 train --reward gold | reward.rule: expected one of sparse, delta, value, rent, loss, anytime
-evaluate x y | unrecognized arguments: y
+resume x y | unrecognized arguments: y
 train --taks digits | --taks digits (did you mean --task?) (see morphogen train --help)
 watch | the following arguments are required: RUN
 watch /dev/null | /dev/null is not a run directory: config.json not found
@@ -360,7 +360,6 @@ train --set ppo.clap=1 | clip
 train --set 'blueprints=["norm", "conv_lite"]' | conv_light
 train --set policy.network=lstn | lstm
 train heuristic --policy heuristik | heuristic
-evaluate run --split tset | test
 """
 CLOSE = [line.split(" | ") for line in CLOSE_TABLE.strip().splitlines()]
 

@@ -82,7 +82,7 @@ def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
 
 
 def test_a_name_that_no_file_can_have_is_refused(capsys):
-    assert main.main(["evaluate", "x" * 300]) == main.USAGE
+    assert main.main(["resume", "x" * 300]) == main.USAGE
     assert capsys.readouterr().err.startswith("morphogen: error: ")
 
 

@@ -18,7 +18,7 @@ UNKNOWN = "~nobody_of_this_name/x"
 CALLS = {
     **rows_of_extra("inspection", lambda: {"tables": lambda: mg.tables("~/none")}),
     "events": lambda: mg.events("~/none"),
-    "evaluate": lambda: mg.evaluate("~/none"),
+    **rows_of_extra("evaluate", lambda: {"evaluate": lambda: mg.evaluate("~/none")}),
     **rows_of_extra(
         "pictures",
         lambda: {
@@ -55,11 +55,10 @@ COMMANDS = (
     'train --preset smoke --set telemetry.dir="{}"',
     *(
         "resume {}",
-        "evaluate {}",
-        "evaluate {} --json {}",
         "watch {}",
     ),
     *["inspect {}"] * has_extra("inspection"),
+    *("evaluate {}", "evaluate {} --json {}") * has_extra("evaluate"),
     *["report {}"] * has_extra("pictures"),
     *("compare {} {}x", "compare smoke rule:rent --out {}") * has_extra("compare"),
     "bench --json {}",

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from support.extras import has_extra
 
 import morphogen as mg
 
@@ -109,6 +110,8 @@ def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
     spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, final_episodes=0, policy_name="wait")
     mg.train_ppo_vectorized(spec, out=tmp_path / "run")
     numbers = {"episodes": np.int64(2), "seed": np.int64(3), "greedy": np.bool_(True)}
+    if not has_extra("evaluate"):
+        return
     contents = mg.evaluate(tmp_path / "run", ["random"], **numbers, report=lambda line: None)[1]
     assert [contents["episodes"], contents["seed"], contents["greedy"]] == [2, 3, True]
     assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["episodes"] == 2

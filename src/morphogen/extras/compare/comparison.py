@@ -16,8 +16,7 @@ from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.env.setup import build_setup
 from morphogen.evaluation import bootstrap
 from morphogen.evaluation.bootstrap import Array, Estimate
-from morphogen.evaluation.evaluate import evaluation_spec
-from morphogen.evaluation.play import ArmResult, play_arm
+from morphogen.evaluation.play import ArmResult, evaluation_spec, play_arm
 from morphogen.extras.compare.sides import (
     ComparisonSide,
     check_comparable,

@@ -66,7 +66,7 @@ def run(args: Namespace) -> int | None:
     spec = launcher.read_flag(args, run_directory.open_directory(args.run)[1])
 
     def play(exchange: Any) -> None:
-        tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
+        tables, numbers = import_module("morphogen.extras.evaluate.evaluation").evaluate(
             args.run,
             [name for name in args.arms.split(",") if name],
             episodes=episodes,

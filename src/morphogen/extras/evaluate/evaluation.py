@@ -9,14 +9,20 @@ from typing import Any
 import torch
 
 from morphogen.config import files
-from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
+from morphogen.config.spec import RIVALS, VALIDATION, SplitName
 from morphogen.device.transfers import Transfers
 from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate
-from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
+from morphogen.evaluation.play import (
+    SHARE_TITLE,
+    ArmResult,
+    evaluation_spec,
+    share_table,
+    shares_of_optimum,
+)
 from morphogen.log import run_directory
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.paths import expand_path
@@ -136,13 +142,6 @@ def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
     if shares:
         rows["share_of_optimal"] = shares
     return rows
-
-
-def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
-    """Spec for an evaluation: seed and envs set the worlds, so that both runs of a pair see the
-    same worlds.
-    """
-    return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
 def select_split(split: SplitName, setup: Setup) -> Setup:

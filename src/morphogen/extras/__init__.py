@@ -8,7 +8,7 @@ own: an extra plugs in at the same hooks as every package.
     rewards              legacy_rewards
     events of a run      alarms, scoreboard, statistics, details, loggers
     a log read back      inspection, pictures, watch, former_logs
-    commands             compare, catalogue, completion, bench
+    commands             evaluate, compare, catalogue, completion, bench
     where a run runs     ranks, streaming, compiler, cpu_graphs, profile
     other libraries      torchrl, gymnasium, sb3
 

@@ -35,8 +35,8 @@ def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
         context = context_of(replace(setup, exchange=exchange))
         random = policy_player(mg.build_arm("random", setup), "random")(context, 12, {})
         static = play_static_arm(context, 12, {"random": random})
-        oracle = play_hindsight_oracle(context, schedules, episodes=7, worlds=1)
-        return [static.traces, oracle.traces], oracle.pick.tolist()
+        pick, traces = play_hindsight_oracle(context, schedules, episodes=7, worlds=1)
+        return [static.traces, traces], pick.tolist()
 
     alone, picks = play(ALONE)
     for traces, own_picks in run_ranks(2, play):

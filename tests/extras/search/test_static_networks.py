@@ -203,15 +203,14 @@ CANDIDATES = [
 def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_is_tried_twice():
     setup = priced(0.0)
     idle, *rest = [build_schedule(candidate, setup.spec) for candidate in [(), *CANDIDATES]]
-    found = play_hindsight_oracle(context_of(setup), [*rest, idle], episodes=3, worlds=1)
-    assert len(found.schedules) == 3
+    pick, found = play_hindsight_oracle(context_of(setup), [*rest, idle], episodes=3, worlds=1)
     for k, candidate in enumerate([(), *CANDIDATES]):
         traces = grown(setup, candidate)
-        mine = found.pick == k
+        mine = pick == k
         assert traces.network_value[:, mine] == pytest.approx(
-            found.traces.network_value[:, mine], abs=1e-6
+            found.network_value[:, mine], abs=1e-6
         )
-        assert (traces.fossil_blueprint[mine] == found.traces.fossil_blueprint[mine]).all()
+        assert (traces.fossil_blueprint[mine] == found.fossil_blueprint[mine]).all()
 
 
 @pytest.mark.slow

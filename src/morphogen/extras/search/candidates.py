@@ -40,10 +40,6 @@ class GrowthStep(NamedTuple):
         )
         return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
 
-    def lives_at(self, epoch: int) -> bool:
-        """Return whether the seed lives at the start of an epoch and is not pruned in it."""
-        return self.epoch < epoch and (self.pruning is None or epoch < self.pruning)
-
 
 Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothing grows
 
@@ -64,7 +60,11 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     planned = lowered | pruned | germinated
     steps: list[ScheduleStep] = []
     for epoch in range(min(germinated, default=0), spec.episode_length if candidate else 0):
-        alive = [growth for growth in candidate if growth.lives_at(epoch)]
+        alive = [
+            growth
+            for growth in candidate
+            if growth.epoch < epoch and (growth.pruning is None or epoch < growth.pruning)
+        ]
         heads = planned.get(epoch) or _advancing_heads(alive, epoch, spec)
         steps.append(
             ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head))

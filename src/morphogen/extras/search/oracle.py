@@ -1,7 +1,6 @@
 """Oracle: for each instance the best schedule of a portfolio, found in siblings of its world."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,20 +22,13 @@ from morphogen.vocab.paths import expand_path
 WORLDS = 2  # siblings of its world in which the schedules of an instance are compared
 
 
-@dataclass(frozen=True, slots=True)
-class HindsightResult:
-    """Schedule that was picked for each episode, and the traces of the episodes."""
-
-    schedules: tuple[Schedule, ...]  # all candidates; the first one grows nothing
-    pick: Array  # int [n], index of the candidate
-    traces: EpisodeTraces
-
-
 def play_hindsight_oracle(
     context: PlayContext, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = WORLDS
-) -> HindsightResult:
+) -> tuple[Array, EpisodeTraces]:
     """Play each held-out instance under the schedule with the best mean in siblings of its world.
 
+    Returns: index of the schedule of each episode, int [n], and the traces; schedule 0 grows
+    nothing, and the others are those of the portfolio that grow something.
     The pick is played in a world where it was never tried, to avoid selection bias.
     """
     spec = context.setup.spec
@@ -48,7 +40,7 @@ def play_hindsight_oracle(
         picks.append(values.mean(axis=1).argmax(axis=0))
     pick = np.concatenate(picks)
     traces = play_schedules(context, [schedules[i] for i in pick.tolist()])
-    return HindsightResult(schedules, pick, traces)
+    return pick, traces
 
 
 def build_oracle(argument: str, setup: Setup) -> ArmPlayer:
@@ -61,7 +53,7 @@ def build_oracle(argument: str, setup: Setup) -> ArmPlayer:
     portfolio = read_portfolio(expand_path(argument), setup.spec)
     return traces_arm(
         f"oracle:{argument}",
-        lambda context, episodes, _: (
-            play_hindsight_oracle(context, portfolio, episodes=episodes).traces
-        ),
+        lambda context, episodes, _: play_hindsight_oracle(context, portfolio, episodes=episodes)[
+            1
+        ],
     )

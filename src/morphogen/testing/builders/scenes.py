@@ -23,11 +23,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.rules.stages import occupied
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import OCCUPIED
 
 SLOT_LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
@@ -83,13 +83,12 @@ def make_state(
     known = torch.as_tensor(accuracy, dtype=torch.float32, device="cpu").expand(envs)
     rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
     seeds = TensorDict(rows, batch_size=[envs])
-    filled = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return state.replace(
         slots=slots,
         signals=state.signals.replace(
             val_acc=known * valid, val_loss=valid.float(), measured=valid
         ),
-        seeds=zero_empty_slots(seeds, filled),
+        seeds=zero_empty_slots(seeds, occupied(slots.stage)),
         host=state.host.replace(
             params=torch.arange(3 * envs, dtype=torch.float32, device="cpu").view(envs, 3) + 1,
             momentum=torch.ones(envs, 3, dtype=torch.float32, device="cpu"),

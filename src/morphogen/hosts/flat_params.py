@@ -14,19 +14,12 @@ def flatten_leaves(tree: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([leaf.flatten() for leaf in tree.values()])
 
 
-def split_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
-    """Return views of a buffer [P] as leaves in names, order and shapes of `like`."""
-    parts = torch.split(buffer, [leaf.numel() for leaf in like.values()])
-    return {
-        name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)
-    }
-
-
-def copy_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
-    """Return leaves like `split_leaves`, each in memory of its own, aligned like any
-    tensor.
+def split_leaves(buffer: Tensor, like: Mapping[str, Tensor], *, copy: bool = False) -> ParamTree:
+    """Return a buffer [P] as leaves in names, order and shapes of `like`: views, or copies, each
+    aligned like any tensor.
     """
-    parts = cast(Any, torch).split_with_sizes_copy(buffer, [leaf.numel() for leaf in like.values()])
+    split = cast(Any, torch).split_with_sizes_copy if copy else torch.split_with_sizes
+    parts = split(buffer, [leaf.numel() for leaf in like.values()])
     return {
         name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)
     }

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.hosts.flat_params import copy_leaves, flatten_leaves, split_leaves
+from morphogen.hosts.flat_params import flatten_leaves, split_leaves
 from morphogen.hosts.optim import Buffers, adamw, grad_and_value
 from morphogen.policy.controller import ControllerParams
 from morphogen.policy.policy import NetworkPolicy, get_branch
@@ -211,7 +211,8 @@ def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> Updat
     """Select the new leaves if applied, else the old ones bit for bit.  applied bool []."""
     pairs = ((new.m, old.m), (new.v, old.v))
     m, v = (
-        copy_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b) for a, b in pairs
+        split_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b, copy=True)
+        for a, b in pairs
     )
     # keeps their strides
     net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}

@@ -15,7 +15,7 @@ from morphogen.device.transfers import BufferLayout
 from morphogen.errors import ConfigError, RankError
 from morphogen.extras.ranks.agreement import ERRORS, first_error, mark_common, name_ranks
 from morphogen.extras.ranks.shards import join_envs, take_envs
-from morphogen.hosts.flat_params import copy_leaves, flatten_leaves
+from morphogen.hosts.flat_params import flatten_leaves, split_leaves
 from morphogen.ppo.exchange import ALONE, A, Array, Exchange
 from morphogen.ppo.learner import Learner
 
@@ -107,7 +107,7 @@ class RankExchange(Exchange, ABC):
         """Return the sum of each tensor over the ranks.  float [...] each."""
         leaves = {str(i): tensor for i, tensor in enumerate(tensors)}
         total = self.add("gradient", flatten_leaves(leaves))
-        return [*copy_leaves(total, leaves).values()]
+        return [*split_leaves(total, leaves, copy=True).values()]
 
     def of_updates(self, spec: RunSpec, learner: Learner | None) -> Exchange:
         """Return this exchange under allreduce; the identity for ranks that gather rows."""

@@ -187,7 +187,7 @@ def test_a_reward_does_not_depend_on_the_number_of_envs(name):
         inputs = inputs.replace(slots=slots.replace(contribution_valid=slots.stage > 0))
         start = rule.init(*inputs.slots.stage.shape)
         whole = rule(inputs, start)
-        for rows in (1, 2, 3, 4, 6, 8, 12, 20, 31, 47):
+        for rows in (1, 2, 3, 8, 12, 31, 47):
             part = rule(inputs[:rows], start[:rows])
             assert same_bits(part[0], whole[0][:rows]), (t, rows)
             for key, paid in part[1].items():

@@ -32,7 +32,6 @@ __all__ = [
     "copy_each",
     "div_each",
     "field_names",
-    "flatten_tensors",
     "is_composite",
     "keystr",
     "leaves_of",
@@ -66,8 +65,6 @@ mul_each = _TORCH._foreach_mul
 norm_each = _TORCH._foreach_norm
 sqrt_each = _TORCH._foreach_sqrt
 sub_each = _TORCH._foreach_sub
-# One operator that joins many gradients, where flattening each in Python takes longer than the copy
-flatten_tensors = _TORCH._C._nn.flatten_dense_tensors
 
 # One call tells whether any transform of `torch.func` is active; looking at every tensor takes
 # longer than a step.

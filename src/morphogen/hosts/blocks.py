@@ -16,7 +16,6 @@ from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import SlotPlan
 from morphogen.hosts.sites import SlotIndex, SlotParams, slot_layouts
-from morphogen.kernels.split import split_views
 from morphogen.rules.health import GradStats
 
 
@@ -46,12 +45,15 @@ def split_params(
     runs.
     """
     layouts = _block_layouts(plans, net=net)
-    leaves = [(rows, leaf) for slot in layouts for rows, layout in slot for leaf in layout.leaves]
     sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
-    shapes = [(rows, *leaf.shape) for rows, leaf in leaves]
-    views = iter(split_views(buffer, sizes, shapes))
+    parts = iter(buffer.split_with_sizes(sizes))
     params = [
-        tuple([{leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot])
+        tuple(
+            [
+                {leaf.name: next(parts).view(rows, *leaf.shape) for leaf in layout.leaves}
+                for rows, layout in slot
+            ]
+        )
         for slot in layouts
     ]
     return tuple([slot or None for slot in params])

@@ -17,7 +17,7 @@ installs without kernels, and plain torch computes everything.
 - `linear`: layers of stacked networks; an extra has others, whose C is here too
 - `elementwise`: activations in which no element depends on the number of the others
 - `lstm`: the memory of the policy over a rollout, with its gradient by hand
-- `split`: views of one buffer; `philox`: counter-based random words, the base of `state.rng`
+- `philox`: counter-based random words, the base of `state.rng`
 - `native`: loading of the extension, the calling convention of kernels, axes
 
 Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are

@@ -40,15 +40,15 @@ class _SeedInputs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         source, gates = ctx.saved_tensors
-        nothing = torch.zeros_like(grads[0][..., :1, :])
-        read = torch.cat((grads[0], nothing), dim=-2)  # by seeds, gates, nobody
-        numbers = torch.arange(read.shape[-2], device=source.device)
-        count = len(numbers) - len(gates) - 1  # of seeds
-        nobody = numbers.new_full((count + 1,), len(numbers) - 1)
-        seed_row = nobody.index_copy(0, numbers[:count], numbers[:count])
-        grad = take_rows(read, seed_row[source])
-        if len(gates):
-            gate_row = nobody.index_copy(0, gates, numbers[count:-1])
+        gated = gates.shape[0]
+        count = grads[0].shape[-2] - gated  # of seeds
+        by_seeds, by_gates = grads[0].split_with_sizes([count, gated], dim=-2)
+        nothing = torch.zeros_like(grads[0][..., :1, :])  # the seed of a row without one
+        read = torch.cat((by_seeds, nothing, by_gates), dim=-2)
+        grad = take_rows(read, source)
+        if gated:
+            numbers = torch.arange(count + 1, count + 1 + gated, device=source.device)
+            gate_row = source.new_full((count + 1,), count).index_copy(0, gates, numbers)
             grad = grad + take_rows(read, gate_row[source])
         return grad, None, None, None
 

@@ -15,7 +15,6 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
     writer              hands every round to the log and to the other sinks, a thread each
     derive              record of a round -> events of its envs, slots and epochs, when a log is
                         read
-    messages            an event as a line for people
     run_directory       names of all files of a run; `create_directory`, `own_directory`; `locks`:
                         one process per run
     run_log             `events`: the log of a run read back

@@ -11,8 +11,8 @@ from rich import box, console, progress, status, table
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.log.events import Envelope, mean_known
-from morphogen.log.kinds.run import HeldOutPlayed
-from morphogen.log.messages import describe, format_counts
+from morphogen.log.kinds.round import AnomalyDetected, PerformanceDropped
+from morphogen.log.kinds.run import CheckpointFailed, HeldOutPlayed, SinkFailed
 from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
@@ -82,6 +82,28 @@ def open_console(stream: TextIO) -> console.Console:
     return console.Console(
         file=stream, width=None if stream.isatty() else TABLE_WIDTH, markup=False, highlight=False
     )
+
+
+def describe(event: Envelope) -> str | None:
+    """Describe an event in one line; None if it has no line of its own."""
+    match event.data:
+        case AnomalyDetected() as data:
+            subject = "" if data.subject is None else f" of {data.subject}"
+            return f"{data.kind}{subject}: {_short(data.value)}, limit {_short(data.limit)}"
+        case PerformanceDropped() as data:
+            return (
+                f"accuracy fell to {_short(data.accuracy)} %, from "
+                f"{_short(data.rolling_accuracy)} %"
+            )
+        case SinkFailed() as data:
+            return f"{data.sink} gets no more events: {data.error}"
+        case CheckpointFailed() as data:
+            return f"{data.path} was not saved: {data.error}"
+    return None
+
+
+def _short(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 class Console:
@@ -184,7 +206,10 @@ class Console:
 
     def end_play(self, played: HeldOutPlayed) -> None:
         """Report a play of the learning curve on held-out instances."""
-        self._note(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
+        values = played.network_value
+        value = f"{played.policy}: value {_short(mean_known(values))}"
+        instances = count_noun(len(values), "held-out instance")
+        self._note(f"held-out after round {played.rounds}  {value} on {instances}")
 
     def start_evaluation(self, episodes: int) -> None:
         """Announce work after the last round that shows no progress."""
@@ -283,8 +308,9 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
         f"accuracy %: {_trend([summary.accuracy_mean for summary in history])}",
         f"best round: {round_number(best.round)} with a mean accuracy of {accuracy} %",
     ]
-    odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
-    return [*lines, f"rounds with anomalies: {odd}"] if odd else lines
+    odd = Counter(kind for summary in history for kind in summary.anomalies)
+    counts = ", ".join(f"{kind} {count:,}" for kind, count in odd.items())
+    return [*lines, f"rounds with anomalies: {counts}"] if odd else lines
 
 
 def _trend(values: list[float | None]) -> str:

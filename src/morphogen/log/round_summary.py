@@ -4,6 +4,7 @@ of the update.
 Sums run over the epochs in order, as sums kept epoch by epoch would.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -41,9 +42,7 @@ class CompileStats(NamedTuple):
 
     def difference(self, before: "CompileStats") -> "CompileStats":
         """Return the difference of two counts."""
-        graphs = self.graphs - before.graphs
-        fallbacks = self.graph_fallbacks - before.graph_fallbacks
-        return CompileStats(graphs, fallbacks, self.compile_s - before.compile_s)
+        return CompileStats(*map(operator.sub, self, before))
 
 
 NO_COMPILES = CompileStats()

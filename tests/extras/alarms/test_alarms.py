@@ -217,15 +217,6 @@ def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(
     assert streak(values) == wanted
 
 
-def test_an_entropy_that_is_no_number_leaves_the_streak():
-    streaks = {"entropy_head.op": 1}
-    found = judge({"entropy_head.op": math.inf}, LIMITS, streaks, round=0)
-    assert [one.data.kind for one in found] == ["entropy_nonfinite"]
-    assert streaks == {"entropy_head.op": 1}
-    late = judge({"entropy_head.op": 0.01}, LIMITS, {"entropy_head.op": 5}, round=0, calm=True)
-    assert [one.severity for one in late] == ["info"]
-
-
 def test_a_policy_that_imitates_may_be_decided_and_starts_to_learn_from_there():
     own, found = monitor(rounds=99, imitated=5), []
     for round in range(13):

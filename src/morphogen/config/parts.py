@@ -172,7 +172,7 @@ SURVEYS: Registry[Callable[..., Any]] = Registry(
     expected="a function that measures a round on its device",
     is_part=callable,
 )
-MONITORS: Registry[Callable[..., Any]] = Registry(
+MONITORS: Registry[Any] = Registry(
     "monitor",
     setting="monitors",
     group="morphogen.monitors",

@@ -131,7 +131,7 @@ class Console:
         self._done_before = 0.0
         self._done = 0.0
         self._accuracy: float | None = None
-        self._compile_s: Counter[str] = Counter()  # by unit
+        self._compile_s: dict[str, float] = {}  # by unit
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +158,7 @@ class Console:
         """Report the seconds of compiling a unit; None: the compiler begins."""
         self._stop()
         if seconds is not None:
-            self._compile_s[unit] += seconds
+            self._compile_s[unit] = self._compile_s.get(unit, 0.0) + seconds
             self._note(f"compiling {unit}: {seconds:,.0f} s")
         elif self._err.is_terminal and not self._quiet:
             self._spinner = self._err.status(f"compiling {unit}")

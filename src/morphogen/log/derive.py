@@ -16,7 +16,7 @@ import numpy as np
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.config.parts import EVENTS
 from morphogen.log.codec import Array
-from morphogen.log.events import Envelope, Event, Json, field_names
+from morphogen.log.events import Envelope, Event, Json, Severity, field_names
 from morphogen.log.kinds import epoch as kinds
 from morphogen.log.round_record import (
     STAGE_POINTS,
@@ -124,7 +124,7 @@ class EventRule:
     order: tuple[int, int]
     where: Callable[[Columns], Array] | None = None
     fields: Callable[[Places], Row] = lambda places: {}
-    severity: str = ""
+    severity: Severity = ""
 
     def rows(self, places: Places) -> Iterator[Row]:
         """Yield the fields of every event."""

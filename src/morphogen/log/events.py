@@ -21,6 +21,7 @@ from morphogen.vocab.text import escape_text
 
 Json = dict[str, Any]
 COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
+Severity = Literal["", "info", "warning", "error"]  # "": of the kind of event
 Index = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0)]
 Real = float | None  # None: not measured, or not finite
@@ -133,7 +134,7 @@ class Envelope:
     episode: Index | None = None
     slot: str | None = None
     arm: str | None = None
-    severity: Literal["", "info", "warning", "error"] = ""
+    severity: Severity = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from morphogen.log.events import Envelope
+from morphogen.log.events import Envelope, Severity
 from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.vocab.action import HEADS
 
@@ -20,7 +20,7 @@ class Alarm(NamedTuple):
     op: str  # > or <; nan: the number is not finite
     limit: str | None  # setting; None: 0
     rounds: str | None  # setting with the number of rounds; None: one round
-    severity: str
+    severity: Severity
     subject: str | None = None
     group: str | None = (
         None  # of which the first alarm that fires is reported; None: kind and subject
@@ -128,7 +128,7 @@ def judge(
         if beyond:
             shown = None if alarm.op == "nan" else limit
             event = AnomalyDetected(alarm.kind, number, shown, alarm.subject, streak)
-            severity = "info" if calm and is_entropy else alarm.severity
+            severity: Severity = "info" if calm and is_entropy else alarm.severity
             group = alarm.group or (alarm.kind, alarm.subject)
             findings.setdefault(group, Envelope(event, round=round, severity=severity))
     return list(findings.values())

@@ -23,7 +23,10 @@ from morphogen.log.run_directory import RECORDS
 VERSION = 1
 NAME = re.compile(r"round-([0-9]{6,12})(?:\.rank([0-9]{1,6})-of-([0-9]{1,6}))?\.npz\.xz")
 RENAMED = {"phase": "regime", "image_view": "view_code"}  # columns
-MINIMAL, NORMAL, DEBUG = LEVELS = ("minimal", "normal", "debug")
+MINIMAL = "minimal"
+NORMAL = "normal"
+DEBUG = "debug"
+LEVELS = (MINIMAL, NORMAL, DEBUG)
 ABLATIONS = "AblationsMeasured"  # below debug: at the end of an episode
 KEPT = {  # kind of event -> the lowest level that keeps it; any other kind: debug
     **dict.fromkeys(("StageChanged", "SeedGerminated", "SeedFossilized", "SeedPruned"), MINIMAL),

@@ -90,11 +90,7 @@ class Places:
 
 def by_code(value: Callable[[int], Any], codes: Array) -> Array:
     """Return the value of every code, an array of objects."""
-    known, at = np.unique(codes, return_inverse=True)
-    values = np.empty(len(known), dtype=object)
-    for i, code in enumerate(known.tolist()):
-        values[i] = value(code)
-    return values[at.reshape(codes.shape)]
+    return np.asarray(np.vectorize(cache(value), otypes=[object])(codes))
 
 
 def code_names(kind: Callable[[int], Any], codes: Array) -> Array:

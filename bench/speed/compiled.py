@@ -27,7 +27,7 @@ from bench.harness.timing import (
     ratio_measure,
     start_bench,
 )
-from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
+from morphogen.config.execution_spec import EngineSpec
 from morphogen.env.capture import Capture
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
@@ -140,7 +140,7 @@ def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
     scene = build_scene("digits", envs, "mixed", device=bench.device)
     batch, units = (
         scene.batches[0],
-        CompiledUnits(EngineSpec(compile=COMPILE_DEFAULT), device=bench.device),
+        CompiledUnits(EngineSpec(compile="default"), device=bench.device),
     )
     start = start_epoch(scene.state, scene.plan, net=scene.net)
     graphs = Capture(CpuGraphs())

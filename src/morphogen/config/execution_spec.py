@@ -19,9 +19,6 @@ from morphogen.config.fields import (
 )
 
 COMPILE_OFF = "off"
-COMPILE_AUTO = "auto"
-COMPILE_DEFAULT = "default"
-COMPILE_REDUCE_OVERHEAD = "reduce-overhead"
 # Modes of precision.
 AMP_OFF = "off"
 AMP_AUTO = "auto"

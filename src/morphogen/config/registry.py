@@ -20,6 +20,7 @@ from importlib import metadata
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
+from morphogen.config import files
 from morphogen.errors import ConfigError
 
 T = TypeVar("T")
@@ -62,8 +63,7 @@ def error_line(error: BaseException) -> str:
     """Return an error of code from outside in one line."""
     if isinstance(error, ConfigError):
         return str(error)
-    message = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {ascii(message)[1:-1]}" if message else type(error).__name__
+    return f"{type(error).__name__}: {files.error_line(error)}"
 
 
 def show_part(part: object) -> str:

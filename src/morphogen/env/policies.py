@@ -185,12 +185,9 @@ def _build_policy(name: str, setup: Setup) -> Policy:
     policy = (
         part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
     )
-    missing = [
-        method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)
-    ]
-    if missing:
+    if not all(hasattr(policy, method) for method in ("init", "initial_hidden", "act")):
         raise ConfigError(
-            f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got "
+            f"{POLICIES.source(name)}: expected an object with init, initial_hidden and act, got "
             f"{show_part(policy)}"
         )
     return policy

@@ -10,7 +10,6 @@ from morphogen.config.execution_spec import (
     AMP_BFLOAT16,
     AMP_FLOAT16,
     AMP_OFF,
-    COMPILE_REDUCE_OVERHEAD,
     EngineSpec,
 )
 from morphogen.config.extra_settings import extra_groups
@@ -116,12 +115,6 @@ def own_device(spec: EngineSpec, place: int) -> torch.device:
     return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 
-def check_compile_mode(mode: str, device: torch.device) -> None:
-    """Raise DeviceError for a compile mode that the device does not support."""
-    if mode == COMPILE_REDUCE_OVERHEAD and device.type != "cuda":
-        raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
-
-
 def resolve_precision(mode: str, device: torch.device) -> Precision:
     """Return the precision behind a mode of `engine.amp`.  Raises DeviceError for float16 without a
     CUDA device.
@@ -203,7 +196,7 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
 
     Raises: ConfigError for parts that cannot be built or have another form than they declare,
     DataError for missing files or classes without samples, DeviceError for a missing device, one
-    without the memory for the run, or a precision or compile mode that it does not support.
+    without the memory for the run, or a precision that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -213,7 +206,6 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     """
     spec = resolve(spec)
     device = own_device(spec.engine, exchange.place)
-    check_compile_mode(spec.engine.compile, device)
     precision = resolve_precision(spec.engine.amp, device)
     prepare_process(spec.engine, device)
     task = TASKS[spec.task]

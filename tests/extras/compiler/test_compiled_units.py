@@ -167,7 +167,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
 def test_a_mode_that_needs_cuda_is_refused_on_a_cpu():
     spec = tiny(engine=EngineSpec(devices=("cpu",), compile="reduce-overhead"))
     with pytest.raises(DeviceError, match="reduce-overhead: expected a CUDA device, got cpu"):
-        build_setup(spec)
+        make(spec)
 
 
 def broken(function, **_):

@@ -18,10 +18,10 @@ import torch
 from tensordict import TensorClass, TensorDictBase
 
 from morphogen.compat import compiled_graphs, list_mode_options, tree_map
-from morphogen.config.execution_spec import COMPILE_AUTO, COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
+from morphogen.config.execution_spec import COMPILE_OFF, EngineSpec
 from morphogen.env.setup import Setup
 from morphogen.env.units import Units
-from morphogen.errors import CompileError, ConfigError
+from morphogen.errors import CompileError, ConfigError, DeviceError
 from morphogen.extras.compiler.warm_up import warm_up
 from morphogen.log.round_summary import NO_COMPILES
 
@@ -29,6 +29,8 @@ from morphogen.log.round_summary import NO_COMPILES
 _COMPILER_MODULES = r"torch\.|tensordict\."
 # `is_tensor_collection` caches classes, which graphs would guard on.
 _TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
+COMPILE_AUTO = "auto"
+COMPILE_DEFAULT = "default"
 EAGER = EngineSpec(compile=COMPILE_OFF)
 CPU = torch.device("cpu")
 R = TypeVar("R")
@@ -88,6 +90,10 @@ class CompiledUnits(Units):
         clock: Callable[[], float] = time.perf_counter,
         announce: Announce = stay_silent,
     ) -> None:
+        if spec.compile == "reduce-overhead" and device.type != "cuda":
+            raise DeviceError(
+                f"engine.compile: {spec.compile}: expected a CUDA device, got {device}"
+            )
         self.mode = spec.compile
         self.device = device
         self.totals = NO_COMPILES

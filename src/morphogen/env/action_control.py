@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.errors import ConfigError
+from morphogen.env.action_tensors import check_form
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.rules.legality import narrow_masks, restrict_masks
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import EnvState, Slots
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.text import format_value
 
 
 class ActionControl(ABC):
@@ -76,17 +75,8 @@ class MaskControl(ActionControl):
     ) -> tuple[ActionMasks, Tensor]:
         """Narrow the masks as the function says; nothing is missed."""
         allowed: Any = self.function(state.slots)
-        if not isinstance(allowed, Tensor) or (allowed.dtype, allowed.shape) != (
-            torch.bool,
-            masks.slot.shape,
-        ):
-            name = getattr(self.function, "__name__", type(self.function).__name__)
-            given = (
-                f"{allowed.dtype} {list(allowed.shape)}"
-                if isinstance(allowed, Tensor)
-                else format_value(allowed)
-            )
-            raise ConfigError(f"mask {name}: expected bool {list(masks.slot.shape)}, got {given}")
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        check_form(f"mask {name}", allowed, torch.bool, masks.slot.shape)
         return narrow_masks(masks, allowed), torch.zeros_like(env, dtype=torch.bool)
 
 

@@ -1,5 +1,6 @@
 """Actions as one tensor, or as one leaf per head."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -41,15 +42,22 @@ def to_tensor(action: Tensor | TensorDictBase, envs: int | None = None) -> Tenso
                 f"action: expected the heads {', '.join(HEADS)}, got {', '.join(names)}"
             )
         action = torch.stack([get_leaf(action, head) for head in HEADS], dim=-1)
-    if not isinstance(cast(Any, action), Tensor):
-        raise ConfigError(f"action: expected a tensor or a TensorDict, got {format_value(action)}")
-    shape = list(action.shape)
-    rows = envs or action.shape[:1].numel()
-    if action.dtype != torch.int64 or shape != [rows, len(HEADS)]:
-        raise ConfigError(
-            f"action: expected int64 [{envs or 'E'}, {len(HEADS)}], got {action.dtype} {shape}"
-        )
+    check_form("action", action, torch.int64, (envs or "E", len(HEADS)))
     return action
+
+
+def check_form(name: str, value: object, dtype: torch.dtype, shape: Sequence[int | str]) -> None:
+    """Raise ConfigError unless a value is a tensor of this form; a letter stands for any size."""
+    if isinstance(value, Tensor):
+        sizes = zip(shape, value.shape, strict=False)
+        known = all(isinstance(size, str) or size == found for size, found in sizes)
+        if known and value.dtype == dtype and value.ndim == len(shape):
+            return
+        got = f"{value.dtype} {list(value.shape)}"
+    else:
+        got = format_value(value)
+    form = f"{str(dtype).removeprefix('torch.')} [{', '.join(map(str, shape))}]"
+    raise ConfigError(f"{name}: expected {form}, got {got}")
 
 
 def to_heads(action: Tensor) -> TensorDict:

@@ -25,7 +25,7 @@ from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
 from morphogen.env import phases
 from morphogen.env.action_control import ActionControl
-from morphogen.env.action_tensors import to_tensor
+from morphogen.env.action_tensors import check_form, to_tensor
 from morphogen.env.capture import Capture, open_capture
 from morphogen.env.phases import ActPhase, PolicyInputs, ScorePhase, Step
 from morphogen.env.pieces import split_envs
@@ -156,10 +156,7 @@ class Environment:
         transfer.
         Raises: ConfigError for rows of another shape.
         """
-        if rows.dtype != torch.bool or rows.shape != (self.envs,):
-            raise ConfigError(
-                f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}"
-            )
+        check_form("rows", rows, torch.bool, (self.envs,))
         fresh, _ = self.start(self.init_state(state.clock.episode + 1))
         after = tree_ops.select(rows, fresh, state)
         return after, self.observe(after)

@@ -24,6 +24,7 @@ from morphogen.data.instances import (
 )
 from morphogen.data.splits import Splits
 from morphogen.env.action_control import ActionControl
+from morphogen.env.action_tensors import check_form
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.setup import build_setup
 from morphogen.env.units import open_units
@@ -101,8 +102,7 @@ def make(
     _check_words(instances, control)
     first = read_count("first", first, least=0)
     if keys is not None:
-        if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
-            raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")
+        check_form("keys", keys, torch.int64, ("E", 3))
         if envs is not None or seed is not None or first:
             raise TypeError("keys: expected no envs, seed or first beside keys, which replace them")
         envs = len(keys)

@@ -194,7 +194,7 @@ def test_an_action_by_heads_is_the_same_action(history):
             actions.to_heads(torch.zeros(4, 8).long()).update({"tempo": torch.zeros(4)}),
             r"action: expected int64 \[4, 8\], got torch.float32 \[4, 8\]",
         ),
-        ([[0] * 8] * 4, "action: expected a tensor or a TensorDict, got"),
+        ([[0] * 8] * 4, r"action: expected int64 \[4, 8\], got \["),
     ],
 )
 def test_an_action_of_another_form_is_refused(history, action, message):

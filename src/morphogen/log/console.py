@@ -131,7 +131,6 @@ class Console:
         self._done_before = 0.0
         self._done = 0.0
         self._accuracy: float | None = None
-        self._compile_s: dict[str, float] = {}  # by unit
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +157,6 @@ class Console:
         """Report the seconds of compiling a unit; None: the compiler begins."""
         self._stop()
         if seconds is not None:
-            self._compile_s[unit] = self._compile_s.get(unit, 0.0) + seconds
             self._note(f"compiling {unit}: {seconds:,.0f} s")
         elif self._err.is_terminal and not self._quiet:
             self._spinner = self._err.status(f"compiling {unit}")
@@ -262,9 +260,6 @@ class Console:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
         self._stop()
         lines = closing_lines(result.history, self._clock() - self._start_s)
-        if self._compile_s:
-            units = ", ".join(f"{unit} {s:,.1f} s" for unit, s in self._compile_s.items())
-            lines.append(f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}")
         if result.run_dir is not None:
             lines.append(escape_text(f"files: {result.run_dir}"))
         for line in lines:

@@ -20,7 +20,7 @@ class ExtraSpec(Spec):
     def host_checks(
         self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
     ) -> Checks:
-        """Return what settings of the group allow in a run, as `cross_checks` does.
+        """Return the settings of the group that a run allows, as `cross_checks` does.
 
         Args:
             host: of the run.

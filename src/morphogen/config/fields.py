@@ -211,7 +211,7 @@ class Spec:
         return settings
 
     def cross_checks(self) -> Checks:
-        """Return what fields allow because of other fields, once each is valid by itself."""
+        """Return the values of fields that other fields allow, once each is valid by itself."""
         return {}
 
     def __post_init__(self) -> None:

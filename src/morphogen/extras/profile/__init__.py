@@ -4,8 +4,8 @@ For readers who ask "where does the time go?".
 
     phase_timer    `Timer`, which a run marks at the begin of each phase
 
-The phases are those of `device.profiler.PHASES`: the order of an epoch, the update of the policy,
-the record of an epoch, exchange and checkpoints.  Every moment of a round belongs to one phase.
+The phases stand in `device.profiler.PHASES`: the order of an epoch, the update of the policy, the
+record of an epoch, exchange and checkpoints.  Every moment of a round belongs to one phase.
 The time in which graphs are made belongs to none.
 
 A run records the profile of each round as the event `PhaseProfile`, from which the throughput

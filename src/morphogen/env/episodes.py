@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.compat import copy_each
-from morphogen.device.transfers import Transfers, flatten_names
+from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
 from morphogen.env.flat_inputs import mask_shapes
 from morphogen.env.phases import PolicyInputs, Step, choose_actions
@@ -22,7 +22,7 @@ from morphogen.policy.policy import Policy
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import choose, clear_rows, get_leaf, get_leaves
+from morphogen.state.tree_ops import choose, clear_rows, get_leaf
 from morphogen.vocab.action import Head
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
@@ -283,19 +283,6 @@ class Rollout:
         }
         leaves = self._leaves[t]
         copy_each([leaves[name] for name in row], [*row.values()])
-
-    def gather(self, exchange: Exchange, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of
-        the envs here.
-        """
-        memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
-        joined = exchange.join("rollout", {**flatten_names(self.rows), **memory}, axis=1)
-        length, envs, slots = joined["contribution"].shape
-        rollout = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
-        for name, leaf in flatten_names(rollout.rows).items():
-            leaf.copy_(joined[name])
-        after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
-        return rollout.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
 
 
 def _empty_row(envs: int, slots: int) -> TensorDict:

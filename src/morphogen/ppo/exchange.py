@@ -71,6 +71,10 @@ class Exchange:
         del counts
         return dict(rows)
 
+    def join_rollout(self, rows: TensorDict, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows [T, E] of the envs of all processes, and the memory [E] after them."""
+        return rows, hidden
+
     def join_envs(self, tree: dict[str, Any]) -> dict[str, Any]:
         """Return the nested state of all envs; only the first process may rely on it."""
         return tree

@@ -227,7 +227,7 @@ class Scheduler:
         self.timer.mark("exchange")
         rows = self.rollout.rows
         if self._of_updates is not self.exchange:  # an update gets the rows of all envs
-            rows, hidden = self.rollout.gather(self.exchange, hidden)
+            rows, hidden = self.exchange.join_rollout(rows, hidden)
         rolled = self._elapsed_s()
         self.timer.mark("update")
         with one_thread(self.setup.device):

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from morphogen.config.execution_spec import REDUCE_ALLREDUCE, REDUCE_GATHER
 from morphogen.config.spec import RunSpec
-from morphogen.device.transfers import BufferLayout
+from morphogen.device.transfers import BufferLayout, flatten_names
+from morphogen.env.episodes import Rollout
 from morphogen.errors import ConfigError, RankError
 from morphogen.extras.ranks.agreement import ERRORS, first_error, mark_common, name_ranks
 from morphogen.extras.ranks.shards import join_envs, take_envs
 from morphogen.hosts.flat_params import flatten_leaves, split_leaves
 from morphogen.ppo.exchange import ALONE, A, Array, Exchange
 from morphogen.ppo.learner import Learner
+from morphogen.state.tree_ops import get_leaves
 
 T = TypeVar("T")
 LEAST_ROWS = 2  # of a rank in an evaluation: a product of one row may be rounded in another way
@@ -124,6 +126,17 @@ class RankExchange(Exchange, ABC):
         joined = self.join("episodes", rows, axis=0)
         order = joined_places(counts, self.ranks)
         return {name: array[order] for name, array in joined.items()}
+
+    def join_rollout(self, rows: TensorDict, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows [T, E] of the envs of all ranks, and the memory [E] after them."""
+        memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
+        joined = self.join("rollout", {**flatten_names(rows), **memory}, axis=1)
+        length, envs, slots = joined["contribution"].shape
+        rollout = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
+        for name, leaf in flatten_names(rollout.rows).items():
+            leaf.copy_(joined[name])
+        after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
+        return rollout.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
 
     def join_envs(self, tree: dict[str, Any]) -> dict[str, Any]:
         """Return the state of all envs on rank 0; the own part on all others."""

@@ -200,7 +200,7 @@ def split_outputs(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
 
 def normalise_tables(tables: LogitTables, legal: Support, floor: Floor) -> FactoredCategorical:
     """Normalise the logits of all tables."""
-    masks = LogitTables(legal.op, legal.slot, legal.value.unsqueeze(-3))
+    masks = legal.op, legal.slot, legal.value.unsqueeze(-3)
     floors = (floor[:1], (floor[1:2],), tuple([(floor[head],) for head in _FLOOR_OF]))
     pairs = [
         categorical(logits, mask, _table_like(least, logits))
@@ -297,18 +297,15 @@ def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     reach = op * _table_like(_USES_SLOT, op)
     # [..., S, 10]
     deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ _table_like(_ROW_OP, op).mT
-    legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
-    counts = LogitTables(*(mask.sum(-1, dtype=op.dtype) for mask in legal))
-    norm = LogitTables(
-        *(_entropy(p) / n.clamp(min=2.0).log() for p, n in zip(dist.raw, counts, strict=True))
-    )
-    choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
-
+    legal = dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3)
+    counts = [mask.sum(-1, dtype=op.dtype) for mask in legal]
+    norm = [_entropy(p) / n.clamp(min=2.0).log() for p, n in zip(dist.raw, counts, strict=True)]
+    choice = [(n > 1).to(op.dtype) for n in counts]
     sums: list[Tensor] = []
-    for part in (norm, choice):
-        slot = (reach * part.slot).sum(-1, keepdim=True)
-        value = (deep * part.value).sum(-2) @ _table_like(_ROW_VALUE_HEAD, op)
-        sums.append(torch.cat((part.op.unsqueeze(-1), slot, value), dim=-1))
+    for of_op, of_slot, of_value in (norm, choice):
+        slot = (reach * of_slot).sum(-1, keepdim=True)
+        value = (deep * of_value).sum(-2) @ _table_like(_ROW_VALUE_HEAD, op)
+        sums.append(torch.cat((of_op.unsqueeze(-1), slot, value), dim=-1))
     return sums[0], sums[1]
 
 

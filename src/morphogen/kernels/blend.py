@@ -179,7 +179,7 @@ def _torch_gradients(
         parts = _split_spans(delta_grads, ends)
         products = torch.cat(parts[1::2], _ROWS)
         factors = take_rows(features, _multiplied_rows(rows, ends))
-        nothing = grad.new_zeros(*grad.shape[:_ROWS], len(rows) + 1, grad.shape[-1])
+        nothing = grad.new_zeros(*grad.shape[:_ROWS], rows.shape[0] + 1, grad.shape[-1])
         multiplied = _replace_spans(_split_spans(nothing, ends), products * tanh)
         grad = grad + take_rows(torch.cat(multiplied, _ROWS), source)
         products = torch.ops.aten.tanh_backward(products * factors, tanh)

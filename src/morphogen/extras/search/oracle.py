@@ -28,7 +28,7 @@ def play_hindsight_oracle(
     """Play each held-out instance under the schedule with the best mean in siblings of its world.
 
     Returns: index of the schedule of each episode, int [n], and the traces; schedule 0 grows
-    nothing, and the others are those of the portfolio that grow something.
+    nothing; the others are the schedules of the portfolio that grow something.
     The pick is played in a world where it was never tried, to avoid selection bias.
     """
     spec = context.setup.spec

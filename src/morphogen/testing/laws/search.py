@@ -71,12 +71,11 @@ def check_laws(
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
-        for example in tried:
-            if violation := find_violation(law, example):
-                if len(examples) > 1:
-                    example = _smallest_violation(law, states, count, example)
-                    violation = find_violation(law, example)
-                raise BrokenLaw(name, f"{subject} {violation}", example)
+        example = next((each for each in tried if find_violation(law, each)), None)
+        if example is not None:
+            if len(examples) > 1:
+                example = _smallest_violation(law, states, count, example)
+            raise BrokenLaw(name, f"{subject} {find_violation(law, example)}", example)
     return examples
 
 

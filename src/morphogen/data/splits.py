@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -186,7 +186,6 @@ class StoredSplits(ABC):
     """
 
     __slots__ = ()
-    unit: ClassVar[str]  # of the sizes
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
@@ -227,7 +226,6 @@ class Splits(StoredSplits):
     """Every env is scored on these after every epoch."""
     test: Samples
     """For reports only."""
-    unit = "samples"
 
     def sizes(self) -> dict[str, int]:
         """Return the number of samples of every split, by name."""

@@ -183,7 +183,6 @@ class TextSplits(StoredSplits):
     """Tokens are below it."""
     separator: int
     """Token that stands for padding, which is never a target."""
-    unit = "tokens"
 
     def sizes(self) -> dict[str, int]:
         """Return the number of tokens of every split, by name."""

@@ -5,6 +5,7 @@ import torch
 from support import small_states
 from support.extras import needs_extra
 
+pytest.importorskip("morphogen.extras.compiler.compiled_units")
 from bench.harness.bench_scenes import TOKENS, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench

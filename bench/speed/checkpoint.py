@@ -45,8 +45,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
         for one in (saved, plain):
             ends.callback(one.env.close)
             ends.callback(one.reporter.close)
-        keeper = Checkpointer(saved, clock=saved.parts.clock)
-        keeper.open(home, {"run_id": "bench"})
+        keeper = Checkpointer(saved, home, {"run_id": "bench"})
         spent: list[float] = []
 
         def round_and_save() -> None:

@@ -2,7 +2,7 @@
 event.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from morphogen.config.execution_spec import STOP
@@ -19,22 +19,22 @@ MINUTE = 60.0
 
 
 class Checkpointer:
-    """Checkpoints of the run in this process; none before `open`."""
+    """Checkpoints of the run in this process, in its directory; None: nothing is saved.
 
-    def __init__(self, scheduler: Scheduler, *, clock: Callable[[], float]) -> None:
+    facts: entries of the manifests of all checkpoints.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, folder: RunDirectory | None, facts: Mapping[str, Any]
+    ) -> None:
         self.spec = scheduler.setup.spec.checkpoint
         self._scheduler = scheduler
-        self._folder: RunDirectory | None = None
-        self._facts: Mapping[str, Any] = {}
-        self._clock = clock
-        self._score: float | None = None  # of the last finished round
-        self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
-        self._saved_at = clock()
-
-    def open(self, folder: RunDirectory, facts: Mapping[str, Any]) -> None:
-        """Save to a run directory from now on.  facts: entries of every manifest of the run."""
         self._folder = folder
         self._facts = facts
+        self._clock = scheduler.parts.clock
+        self._score: float | None = None  # of the last finished round
+        self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
+        self._saved_at = self._clock()
 
     @property
     def _position(self) -> tuple[int, int]:

@@ -100,7 +100,8 @@ class Session:
     ) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup = setup
-        self.context = context
+        self.point = None if context is None else context.resume_point
+        self.folder = None if context is None else context.folder
         self.console = console if setup.exchange.first else None
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if self.console is None else (self.console,)
@@ -120,19 +121,20 @@ class Session:
             "config_sha256": run_directory.config_hash(self._config),
             "data_sha256": setup.dataset.fingerprint,
         }
-        self.checkpointer = Checkpointer(self.scheduler, clock=self.clock)
         self._together = setup.exchange.together  # an error of one process is raised in all
-        if context is not None:
-            devices = setup.exchange.facts(str(setup.device))
-            facts = {  # in the manifests of all checkpoints
-                "run_id": context.manifest["run_id"],
-                "config": json.loads(self._config),
-                **self._hashes,
-                "devices": devices,
-                "made": manifest.environment_fingerprint(setup),
-            }
-            self.checkpointer.open(context.folder, facts)
-            self._together(lambda: self._open_files(context, devices))
+        if context is None:
+            self.checkpointer = Checkpointer(self.scheduler, None, {})
+            return
+        devices = setup.exchange.facts(str(setup.device))
+        facts = {
+            "run_id": context.manifest["run_id"],
+            "config": json.loads(self._config),
+            **self._hashes,
+            "devices": devices,
+            "made": manifest.environment_fingerprint(setup),
+        }
+        self.checkpointer = Checkpointer(self.scheduler, context.folder, facts)
+        self._together(lambda: self._open_files(context, devices))
 
     def _open_files(self, context: RunContext, devices: Sequence[str]) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
@@ -182,11 +184,8 @@ class Session:
             raise
         ended: Status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         self._together(lambda: self._close_files(ended, None))
-        result = replace(
-            result,
-            losses=self.losses,
-            run_dir=None if self.context is None else self.context.folder.path,
-        )
+        run_dir = None if self.folder is None else self.folder.path
+        result = replace(result, losses=self.losses, run_dir=run_dir)
         if self.console is not None:
             self.console.finish(result)
         return result
@@ -216,12 +215,13 @@ class Session:
             return
         facts = {**describe_run(self.setup), **self.setup.exchange.describe(self.setup.spec)}
         skipped = ()
-        if self.context is not None and (point := self.context.resume_point) is not None:
+        if self.point is not None:
             promise = describe_reproducibility(
-                point.checkpoint.manifest["made"], manifest.environment_fingerprint(self.setup)
+                self.point.checkpoint.manifest["made"],
+                manifest.environment_fingerprint(self.setup),
             )
-            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
-            skipped = point.skipped
+            facts = {**facts, "resumed from": f"{self.point.path.name}, {promise}"}
+            skipped = self.point.skipped
         self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
         self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in skipped)
 
@@ -240,9 +240,9 @@ class Session:
 
     def _should_stop(self) -> object:
         """Return whether to stop between two epochs."""
-        if self.context is not None:
+        if self.folder is not None:
             # because nothing of the run could be saved
-            self.context.folder.check_present()
+            self.folder.check_present()
         return self.hooks.should_stop()
 
     def _on_round(self, summary: BatchSummary, scheduler: Scheduler) -> bool | None:
@@ -264,8 +264,9 @@ class Session:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""
         scheduler = self.scheduler
         spec = self.setup.spec
-        if (context := self.context) is not None:
-            self._together(lambda: self._save_policy(context.folder))
+        folder = self.folder
+        if folder is not None:
+            self._together(lambda: self._save_policy(folder))
         if self.console is not None and spec.final_episodes:
             self.console.start_evaluation(spec.final_episodes)
         results = run_final_evaluation(scheduler, self.hooks.should_stop)
@@ -273,7 +274,7 @@ class Session:
             return results
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
-        if context is not None:
+        if folder is not None:
             policies = {result.policy: result.per_episode() for result in results}
             result: dict[str, Any] = {
                 "split": VALIDATION,
@@ -283,7 +284,7 @@ class Session:
             if reached:
                 result["share_of_optimal"] = reached
             self._together(
-                lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result))
+                lambda: folder.write(run_directory.RESULT, lambda: files.json_bytes(result))
             )
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
@@ -325,5 +326,5 @@ class Session:
                 graph_fallbacks=totals.graph_fallbacks,
             )
         )
-        if self.context is not None:
-            self.context.folder.update(status=status)
+        if self.folder is not None:
+            self.folder.update(status=status)

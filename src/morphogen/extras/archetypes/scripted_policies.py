@@ -173,6 +173,22 @@ def archetype_returns(
     return total
 
 
+def return_rows(rules: Mapping[str, Rule]) -> list[dict[str, Any]]:
+    """Return a row per archetype: its committed accuracy at the end, points, None if it is rolled
+    back, and its return under each rule.
+    """
+    policies = list(ARCHETYPES.values())
+    returns = {name: archetype_returns(rule, policies).tolist() for name, rule in rules.items()}
+    return [
+        {
+            "policy": name,
+            "committed": None if policy.rollback_step else policy.committed_accuracy(STEPS),
+            **{rule: column[i] for rule, column in returns.items()},
+        }
+        for i, (name, policy) in enumerate(ARCHETYPES.items())
+    ]
+
+
 def _env(policy: Archetype, step: int) -> dict[str, Any]:
     accuracy = policy.accuracy(step)
     before = policy.accuracy(step - 1)
@@ -205,9 +221,8 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     seed = [unborn, *born][-1]
     before = step - 1
     *earlier, (entered, stage) = seed.entries(before)
-    left, previous = earlier[-1] if earlier else (0, 0)
-    empty = stage is Stage.DORMANT
-    return {
+    row = {
+        **dict.fromkeys(_PAST, 0),
         "op": int(seed.op(step)),
         "stage": int(stage),
         "contribution": seed.gain(before),
@@ -216,11 +231,28 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
         "next_stage": int(seed.stage(step)),
         "next_contribution": seed.gain(step),
         "next_contribution_valid": seed.stage(step) in BLENDED,
-        "previous_stage": 0 if empty else int(previous),
-        "epochs_in_stage": 0 if empty else step - entered,
-        "previous_epochs_in_stage": entered - left if left and not empty else 0,
-        "age": 0 if empty else step - seed.birth_step,
-        "params": 0 if empty else SEED_PARAMS,
-        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
-        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(entered - 1),
     }
+    if stage is not Stage.DORMANT:
+        left, previous = earlier[-1]
+        row |= {
+            "previous_stage": int(previous),
+            "epochs_in_stage": step - entered,
+            "previous_epochs_in_stage": entered - left if left else 0,
+            "age": step - seed.birth_step,
+            "params": SEED_PARAMS,
+            "accuracy_at_germination": policy.accuracy(seed.birth_step - 1),
+            "accuracy_at_stage_start": policy.accuracy(entered - 1),
+        }
+    return row
+
+
+# fields of a slot that are 0 in an empty one
+_PAST = (
+    "previous_stage",
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "age",
+    "params",
+    "accuracy_at_germination",
+    "accuracy_at_stage_start",
+)

@@ -3,7 +3,6 @@ the leaves that an entry changes.
 """
 
 import math
-from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -174,36 +173,25 @@ def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slo
     return masked_update(slots, (moved, _stage_entry(slots, to)), (moved & occupied(to), start))
 
 
-def promote(
-    slots: Slots,
-    where: Tensor,
-    to: Tensor,
-    accuracy: Tensor,
-    *,
-    targets: Collection[Stage] = tuple(Stage),
-) -> Slots:
+def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
     """Move slots up; start the first ramp on entering BLENDING, set alpha 1 on entering HOLDING.
 
-    Shapes as in `transition`; `targets`: the stages that `to` can hold.  The caller has checked the
-    gate.
+    Shapes as in `transition`.  The caller has checked the gate.
     """
     moved = transition(slots, where, to, accuracy)
-    if Stage.BLENDING in targets:
-        blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
-        mark = {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True}
-        moved = retarget(
-            masked_update(moved, (blends, mark)),
-            blends,
-            slots.blend_target,
-            steps=slots.tempo,
-            shape=slots.blend_curve,
-            steepness=DEFAULT_STEEPNESS,
-        )
-    if Stage.HOLDING in targets:
-        holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
-        full = dict.fromkeys(("alpha", "alpha_start", "alpha_target"), 1.0)
-        moved = masked_update(moved, (holds, {**full, "alpha_mode": int(AlphaMode.HOLD)}))
-    return moved
+    blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
+    mark = {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True}
+    moved = retarget(
+        masked_update(moved, (blends, mark)),
+        blends,
+        slots.blend_target,
+        steps=slots.tempo,
+        shape=slots.blend_curve,
+        steepness=DEFAULT_STEEPNESS,
+    )
+    holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
+    full = dict.fromkeys(("alpha", "alpha_start", "alpha_target"), 1.0)
+    return masked_update(moved, (holds, {**full, "alpha_mode": int(AlphaMode.HOLD)}))
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:

@@ -158,19 +158,14 @@ def _remove_nonfinite(raw: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     flag = computed_table(flat_flag_index, slots, dtype=torch.int64, device=raw.device)
     raw = choose(raw.index_select(-1, flag) != 0, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
-    sound = good[:, computed_table(_flag_groups, slots, dtype=torch.int64, device=raw.device)].all(
-        -1
-    )
+    shared = computed_table(_shared_flags, slots, dtype=raw.dtype, device=raw.device)
+    sound = (~good).to(raw.dtype) @ shared == 0
     return choose(sound, raw, 0.0), good
 
 
-def _flag_groups(slots: int) -> tuple[tuple[int, ...], ...]:
-    """Features that are valid together with each feature, itself among them: all of its flag, and
-    the flag.
-    """
+def _shared_flags(slots: int) -> tuple[tuple[float, ...], ...]:
+    """Matrix of the features that are valid together: all with the same flag, and the flag."""
     flags = flat_flag_index(slots)
     last = len(flags) - 1  # flag of the features that have none
     roots = [i if flag == last else flag for i, flag in enumerate(flags)]
-    groups = [tuple(i for i, root in enumerate(roots) if root == mine) for mine in roots]
-    widest = max(map(len, groups))
-    return tuple(group + group[:1] * (widest - len(group)) for group in groups)
+    return tuple(tuple(float(mine == other) for other in roots) for mine in roots)

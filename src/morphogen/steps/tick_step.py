@@ -93,6 +93,4 @@ def _auto_advance(
     accuracy = state.signals.val_acc
     measured = state.signals.measured[:, None]
     passed = check_gate(slots, accuracy, to, spec=spec)[0] & measured
-    return promote(slots, passed, to, accuracy, targets=targets.values()), choose(
-        passed, gate_before(to), 0
-    )
+    return promote(slots, passed, to, accuracy), choose(passed, gate_before(to), 0)

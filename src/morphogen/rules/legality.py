@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import STAGE_ROWS, clamp_stage
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage, cooling, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import (
@@ -17,10 +17,10 @@ from morphogen.state.tree_ops import (
     select,
     unsafe_new,
 )
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
+from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import COOLING, GATE_SOURCE, OCCUPIED, AlphaMode, Gate, Stage
+from morphogen.vocab.stage import GATE_SOURCE, AlphaMode, Gate, Stage
 
 # Stages of a slot that an op may address.
 ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
@@ -63,35 +63,31 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     device = slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device).expand_as(stage)
     limited = (limits.disabled_ops, limits.auto_forward)
-    rows = computed_table(_stage_rows, *limited, dtype=torch.bool, device=device)[:, stage]
-    by_stage, (working, seed) = (
-        torch.unflatten(rows[:-2], 0, (2, len(Op))).transpose(1, 2),
-        rows[-2:].unbind(),
-    )
+    free = computed_table(_free_rows, *limited, dtype=torch.bool, device=device)[:, stage]
+    allowed = constant_table(_ALLOWED_TABLE, torch.bool, device)[:, stage]
+    developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
+    working = developing | cooling(stage)
     busy = (enabled & working).any(-1, keepdim=True)
-    full = seed.sum(-1, keepdim=True) >= (limits.max_seeds or math.inf)
+    full = occupied(stage).sum(-1, keepdim=True) >= (limits.max_seeds or math.inf)
     young = slots.age < limits.min_prune_age
     moving = slots.alpha_mode != int(AlphaMode.HOLD)
     hindrances = (~enabled, busy.expand_as(enabled), full.expand_as(enabled), young, moving)
     hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(
         _HINDERED_TABLE, torch.bool, device
     )
-    return torch.cat((by_stage, ~hindered))
+    return torch.cat((torch.stack((free, allowed)).transpose(1, 2), ~hindered))
 
 
-def _stage_rows(disabled_ops: tuple[str, ...], auto_forward: tuple[str, ...]) -> Table:
-    """Rows by stage: ops that are enabled, and allowed, then whether a slot makes its env busy, and
-    holds a seed.
-    """
+def _free_rows(disabled_ops: tuple[str, ...], auto_forward: tuple[str, ...]) -> Table:
+    """Ops that the limits leave in each stage."""
     # stages that `tick` advances by itself
     auto = [GATE_SOURCE[Gate[name]] for name in auto_forward]
-    free = {op: (op.name not in disabled_ops,) * len(STAGE_ROWS) for op in Op}
-    free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
-    sets = ((Stage.GERMINATED, Stage.TRAINING, *COOLING), OCCUPIED)
-    return (
-        *free.values(),
-        *_ALLOWED_TABLE,
-        *(tuple(stage in members for stage in STAGE_ROWS) for members in sets),
+    return tuple(
+        tuple(
+            op.name not in disabled_ops and not (op is Op.ADVANCE and stage in auto)
+            for stage in STAGE_ROWS
+        )
+        for op in Op
     )
 
 
@@ -196,9 +192,7 @@ def restrict_masks(
     """
     envs = masks.op.shape[0]
     declared = _keep_action(masks, entry.expand(envs, -1))
-    wait = _keep_action(
-        masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1)
-    )
+    wait = narrow_masks(masks, torch.zeros_like(masks.slot))
     obeyed = present & (action_count(declared) == 1)
     return select(obeyed, declared, wait), present & ~obeyed
 

@@ -180,6 +180,14 @@ def test_exactly_so_many_anomalies_in_a_row_are_needed(panics):
     assert all(panic is Panic.NONE for _, panic in signs(interrupted, spec))
 
 
+def test_an_abnormal_loss_enters_no_window():
+    now = world(spec=QUICK)
+    for loss in (1.0, 1.0, 1.0, 1.0, 9.0):
+        now, report = judge(now, loss, QUICK)
+    assert report.anomaly.item() == Panic.DIVERGENCE
+    assert (now.governor.window == 1.0).all()
+
+
 @pytest.mark.parametrize("overflowed", [1, 18])
 def test_an_epoch_whose_steps_overflowed_is_no_anomaly(overflowed):
     _, report = judge(world(), 1.0, skipped=18, overflowed=overflowed)

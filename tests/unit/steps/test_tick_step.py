@@ -228,6 +228,13 @@ def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permi
         assert torch.equal((slots.stage == here) & (after.slots.stage == there), moves)
 
 
+def test_auto_forward_makes_one_move_in_a_tick():
+    ready = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 12, "blueprint": 3, **MEASURED}
+    world = make_state(make_slot(**ready, tempo=1, blend_target=1.0))
+    after, _ = tick(world, lifecycle=AUTO)
+    assert (after.slots.stage.item(), after.slots.alpha.item()) == (S.BLENDING, 1.0)
+
+
 def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
     world = make_state(make_slot(stage=S.GERMINATED, epochs_in_stage=1, age=1), measured=False)
     after, report = tick(world, lifecycle=AUTO)

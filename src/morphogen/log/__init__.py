@@ -8,8 +8,8 @@ For readers who ask "what is reported, and where is it written?".  Entry points:
                         `BatchSummary` is its summary
     monitors            readers of rounds that add events, of extras
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic
-    jsonl               events as lines, and back (format 4; format 3 is read); all events about a
-                        round are one line
+    jsonl               events as lines, and back; all events about a round are one line; extras
+                        read earlier formats
     log_file            the event file and the records next to it, which lose nothing while the
                         process lives
     writer              hands every round to the log and to the other sinks, a thread each

@@ -141,26 +141,23 @@ def refuse_links(path: Path) -> None:
         names = os.listdir(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {files.error_line(error)}") from error
-    for name in names:
-        if (name in NAMES or name.endswith(SUFFIXES)) and (
-            link := _find_link(path / name)
-        ) is not None:
-            raise ConfigError(
-                f"{link} is a link: expected a file or folder of the run directory itself"
-            )
+    used = [name for name in names if name in NAMES or name.endswith(SUFFIXES)]
+    for link in filter(None, (_find_link(path / name) for name in used)):
+        raise ConfigError(
+            f"{link} is a link: expected a file or folder of the run directory itself"
+        )
 
 
 def _find_link(path: Path) -> Path | None:
-    if path.is_symlink():
-        return path
-    for folder, folders, names in os.walk(path):
-        for name in (*folders, *names):
-            if os.path.islink(os.path.join(folder, name)):
-                return Path(folder, name)
-        if path.name == METRICS and folder == str(path):  # some loggers keep links of their own
-            folders[:] = [
-                name for name in folders if name not in LOGGERS or not LOGGERS[name].KEEPS_LINKS
-            ]
+    """Return a link at or below a path; some loggers keep links of their own."""
+    own = [
+        path / name
+        for name in LOGGERS
+        if path.name == METRICS and (path / name).is_dir() and LOGGERS[name].KEEPS_LINKS
+    ]
+    for entry in (path, *path.rglob("*")):
+        if entry.is_symlink() and not any(folder in entry.parents for folder in own):
+            return entry
     return None
 
 

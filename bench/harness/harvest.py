@@ -16,7 +16,7 @@ from morphogen.config.fields import raise_all, to_settings
 from morphogen.config.spec import VALIDATION, RunSpec, resolve
 from morphogen.env.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
-from morphogen.extras.evaluate.evaluation import TRAINED_ARM
+from morphogen.evaluation.play import TRAINED_ARM
 from morphogen.log import run_directory, run_log
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.log.kinds.round import BatchSummary

@@ -28,11 +28,10 @@ from bench.harness.timing import (
     start_bench,
 )
 from morphogen.config.execution_spec import EngineSpec
-from morphogen.env.capture import Capture
+from morphogen.env.capture import Capture, offered_graphs
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
 from morphogen.extras.compiler.compiled_units import CompiledUnits
-from morphogen.extras.cpu_graphs.recorder import CpuGraphs
 from morphogen.log.console import Console
 from morphogen.policy.baselines import RandomPolicy
 from morphogen.rules.decoding import decode
@@ -143,7 +142,7 @@ def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
         CompiledUnits(EngineSpec(compile="default"), device=bench.device),
     )
     start = start_epoch(scene.state, scene.plan, net=scene.net)
-    graphs = Capture(CpuGraphs())
+    graphs = Capture(offered_graphs("cpu"))
 
     def replay() -> object:
         return graphs.repeat(lambda carry: scene.minibatch_step(carry, batch)[0], start, REPLAYED)

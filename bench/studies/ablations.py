@@ -37,8 +37,8 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, format_estimate, interval, student_t_quantile
+from morphogen.evaluation.play import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
-from morphogen.extras.evaluate.evaluation import TRAINED_ARM
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples

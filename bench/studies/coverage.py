@@ -25,9 +25,9 @@ from morphogen.evaluation.bootstrap import (
     resample_iqms,
     seed_interval,
 )
+from morphogen.evaluation.play import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
 from morphogen.extras.compare.comparison import NO_VERDICT, verdict
-from morphogen.extras.evaluate.evaluation import TRAINED_ARM
 
 RESULTS = Path(__file__).parents[1] / "results"
 SAVED_FILE, FILE = RESULTS / "learning.json", RESULTS / "coverage.json"

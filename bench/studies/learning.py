@@ -16,6 +16,7 @@ import argparse
 import io
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,8 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
     tail_shares,
 )
+from morphogen.evaluation.play import TRAINED_ARM
 from morphogen.extras.bench.probe import machine_facts
-from morphogen.extras.evaluate.evaluation import TRAINED_ARM
-from morphogen.extras.pictures import plots
 from morphogen.log.kinds.run import HeldOutPlayed
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -274,6 +274,7 @@ def _mean_value(play: HeldOutPlayed) -> float:
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
     salt = {"svg.hashsalt": "learning", "svg.fonttype": "none"}
+    plots = import_module("morphogen.extras.pictures.plots")
     with matplotlib.rc_context(salt, fname=plots.STYLE_FILE):
         page, curves = plots.new_figure(4.0), results["curves"]
         ax = page.subplots()
@@ -288,6 +289,7 @@ def draw_curves(results: Row) -> bytes:
 
 
 def _draw_plays(ax: Axes, curves: Row) -> None:
+    plots = import_module("morphogen.extras.pictures.plots")
     for place, one in enumerate(curves["seeds"]):
         style: dict[str, Any] = {"color": plots.CYCLE[place % len(plots.CYCLE)], "linewidth": 1}
         ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)

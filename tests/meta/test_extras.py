@@ -62,7 +62,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "cpu_graphs": (r"(?i)cpu_?graphs", ()),
     "profile": (r"thread_time|perf_counter_ns|enable_timing", ()),
     "completion": (r"shtab", ()),
-    "evaluate": (r"mg\.evaluate|select_split|TRAINED_ARM", ()),
+    "evaluate": (r"mg\.evaluate|select_split", ()),
     "catalogue": (r"settings_command|tasks_command|def explain", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }

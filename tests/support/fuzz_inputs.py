@@ -17,7 +17,7 @@ import torch
 from hypothesis import strategies as st
 from support import generated_logs
 from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
-from support.extras import rows_of_extra
+from support.extras import has_extra, rows_of_extra
 from support.made_up_checkpoints import made_up
 
 from morphogen.cli import main, setting_flags, train
@@ -27,7 +27,6 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.extras.inspection.inspect_run import inspect_path, overview
 from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.inspection.views import build_views
-from morphogen.extras.pictures.page import import_plots
 from morphogen.extras.watch.rounds_table import watch
 from morphogen.log import run_directory
 from morphogen.log.console import Console
@@ -36,6 +35,15 @@ from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint import load_checkpoint
 
 CPU = torch.device("cpu")
+
+
+def import_plots():
+    """The plots of the page with pictures, where it can be made."""
+    if not has_extra("pictures"):
+        return ()
+    return import_module("morphogen.extras.pictures.page").import_plots()
+
+
 SPEC = resolve(RunSpec())
 CONFIG = dump_config(SPEC)
 

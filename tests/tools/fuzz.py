@@ -20,10 +20,9 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from support.fuzz_inputs import KINDS
+from support.fuzz_inputs import KINDS, import_plots
 
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.extras.pictures.page import import_plots
 
 REFUSALS = (ConfigError, DataError, CheckpointError)  # a ScheduleError is a ConfigError
 SLOWEST, PATIENCE_S = 2.0, 60.0  # seconds of the processor for one input, and of the clock

@@ -31,6 +31,7 @@ from morphogen.vocab.plain import read_count
 
 Array = np.ndarray[Any, Any]
 SHARE_TITLE = "share of the optimal return: mean value over the value of the best possible policy"
+TRAINED_ARM = "trained"  # the policy of the run
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 

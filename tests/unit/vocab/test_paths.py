@@ -50,7 +50,7 @@ CALLS = {
 }
 COMMANDS = (
     *("train --out {}", "train --config {}", "train --telemetry-dir {}"),
-    *["data cifar_minimal --data-dir {}"] * has_extra("cifar"),
+    *["data cifar_minimal --data-dir {}"] * (has_extra("cifar") and has_extra("catalogue")),
     *["train heuristic --preset smoke --policy schedule:{}"] * has_extra("schedules"),
     'train --preset smoke --set telemetry.dir="{}"',
     *(

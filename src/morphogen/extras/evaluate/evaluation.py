@@ -18,6 +18,7 @@ from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate
 from morphogen.evaluation.play import (
     SHARE_TITLE,
+    TRAINED_ARM,
     ArmResult,
     evaluation_spec,
     share_table,
@@ -28,7 +29,6 @@ from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count, to_plain
 
-TRAINED_ARM = "trained"  # the policy of the run
 Row = dict[str, Any]
 Results = Mapping[str, ArmResult]
 

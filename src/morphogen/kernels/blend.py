@@ -254,7 +254,7 @@ def _delta_args(
     deltas: Sequence[Tensor], ends: Sequence[int], grads: Sequence[Tensor]
 ) -> tuple[Any, ...]:
     blocks = [make_evenly_strided(block) for block in deltas]
-    return 0, 0, None, block_args(blocks), tuple(ends), block_args(grads)
+    return block_args(blocks), tuple(ends), block_args(grads)
 
 
 def _shapes(features: Tensor, deltas: Sequence[Tensor], *where: Any) -> tuple[Tensor, Tensor]:

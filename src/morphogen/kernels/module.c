@@ -52,10 +52,16 @@ static PyMethodDef methods[] = {
     METHOD(standardise), METHOD(standardise_backward),
     {"convolves", convolves, METH_NOARGS, NULL},
     METHOD(norm),  METHOD(norm_backward),  METHOD(pool),
-    METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(pool_backward),
+    METHOD(blend), METHOD(blend_backward), METHOD(pool_backward),
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels of `morphogen.kernels`.", -1, methods};
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }
+#define VERSION 2 /* of the arguments of all kernels; `native.py` expects it */
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made) PyModule_AddIntMacro(made, VERSION);
+    return made;
+}

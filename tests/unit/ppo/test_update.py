@@ -16,6 +16,7 @@ from tensordict import TensorDict
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.log.kinds.ppo import PpoUpdated
 from morphogen.ppo import metrics
+from morphogen.ppo.advantage import gae
 from morphogen.ppo.coefficients import Coefficients, coefficients_at, linear_schedule
 from morphogen.ppo.gradient_stats import gradient_shares
 from morphogen.ppo.minibatch import (
@@ -303,6 +304,25 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     moved = params.replace(net=units.net, value_offset=units.offset)
     after = POLICY.evaluate(moved, ROLLOUT).value.double() * return_scale(second)
     assert torch.allclose(before, after, rtol=1e-5, atol=1e-5 * (1 + abs(level)))
+
+
+def test_targets_are_returns_in_the_unit_of_this_round_less_the_offset():
+    learner, _ = learn(ROLLOUT)
+    rollout = rollout_of(learner, seed=1)
+    rollout["reward"] = 10 * rollout["reward"]
+    _, rows, _ = prepare_rows(learner, rollout, policy=POLICY, round=turn(SPEC))
+    ends = (rollout["terminated"], rollout["truncated"])
+    everyone = torch.ones(4, dtype=torch.bool)
+    scale, reward, factor = rescale_rewards(
+        learner.return_scale, rollout["reward"], ends[0], SPEC.gamma, everyone
+    )
+    critic, shift = rescale_critic(learner, factor, scale, layer="value.out")
+    value, following = (rollout[name] * factor + shift for name in ("value", "next_value"))
+    sizes = {"gamma": SPEC.gamma, "gae_lambda": SPEC.gae_lambda}
+    _, returns = gae(reward, value, following, *ends, **sizes)
+    assert factor < 0.9
+    assert critic.offset.abs() > 1e-3
+    torch.testing.assert_close(rows["target"], returns - critic.offset)
 
 
 def test_in_the_first_round_the_offset_appears_and_is_added_to_what_was_predicted():

@@ -299,12 +299,13 @@ def updating() -> Graph:
     """A whole update of one minibatch."""
     policy, spec = small(), mg.PpoSpec(epochs=1, minibatches=1)
     learner, envs = init_ppo(policy, KEY), torch.arange(4).view(1, 1, 4)
+    round_zero = turn(spec)
 
     def update(rollout):
         weights = coefficients_at(spec, 0)
         return {
             "update_ppo": update_ppo(
-                learner, rollout, envs, weights, policy=policy, round=turn(spec)
+                learner, rollout, envs, weights, policy=policy, round=round_zero
             )
         }
 

@@ -33,7 +33,7 @@ EXTRA = re.compile(r"morphogen\.extras\.(\w+)\b.*")
 
 
 @lru_cache(maxsize=1)
-def _scan(path: tuple[str, ...]) -> metadata.EntryPoints:
+def _scan(path: tuple[str, ...]) -> Any:
     """Return the entry points of installed packages; `path` is the import path."""
     return metadata.entry_points()
 

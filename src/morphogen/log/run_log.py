@@ -66,7 +66,8 @@ def open_run(path: Path) -> Json:
 
 def read_config(run: Path) -> Json:
     """The config of a run of this or an earlier version."""
-    return {"telemetry": {}} | read_object(run / run_directory.CONFIG, RunConfig)
+    earlier: Json = {"telemetry": {}}
+    return earlier | read_object(run / run_directory.CONFIG, RunConfig)
 
 
 def read_object(path: Path, kind: Any) -> Json:

@@ -3,6 +3,7 @@ again.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
@@ -28,6 +29,10 @@ from morphogen.vocab.purpose import Purpose
 
 # rows of a product whose order of sums does not depend on their number, on every processor seen
 _ROW_GROUP = 16
+
+
+def _take(rows: Any, leaf: Tensor | None) -> Tensor | None:
+    return None if leaf is None else leaf[rows]
 
 
 class Evaluation(NamedTuple):
@@ -179,10 +184,10 @@ class NetworkPolicy:
 
         # the last row again: another one might be no legal input of a network
         padded = torch.arange(rows + missing, device=device).clamp(max=rows - 1)
-        more: Any = tree_map(lambda leaf: leaf[padded], (inputs, get_leaves(hidden)))
+        more: Any = tree_map(partial(_take, padded), (inputs, get_leaves(hidden)))
         memory = TensorDict(more[1], batch_size=[rows + missing], device=device)
         out, after = self.network.step(net, more[0], memory)
-        first = tree_map(lambda leaf: leaf if leaf is None else leaf[:rows], out)
+        first: Any = tree_map(partial(_take, slice(rows)), out)
         return first, cast(TensorDict, after[:rows])
 
     def evaluate(

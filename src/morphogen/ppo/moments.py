@@ -20,7 +20,7 @@ from morphogen.vocab.observation import FEATURES
 class Moments(NamedTuple):
     """Moments of some entries, all of one shape and dtype."""
 
-    count: Tensor
+    count: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Tensor  # 0 without entries
     m2: Tensor  # sum of squared deviations from the mean
 

@@ -172,8 +172,10 @@ def update_ppo(
     device = assignment.device
     exchange = round.exchange
     critic, rows, of_round = prepare_rows(learner, rollout, policy=policy, round=round)
-    hidden = policy.initial_hidden(rollout.shape[1], device=device)
-    hidden = hidden.to(get_leaf(rollout, "value").dtype)
+    dtype = get_leaf(rollout, "value").dtype
+    initial = policy.initial_hidden(rollout.shape[1], device=device)
+    memory = {name: leaf.to(dtype) for name, leaf in get_leaves(initial).items()}
+    hidden = TensorDict(memory, batch_size=initial.batch_size, device=device)
     step = partial(
         minibatch_step,
         weights=weights.to_device(device),

@@ -193,7 +193,8 @@ def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """
     node: Any = yes
     if isinstance(node, Tensor):
-        chosen: Any = torch.where(expand_mask(mask, node), node, no)
+        rest: Any = no
+        chosen: Any = torch.where(expand_mask(mask, node), node, rest)
         return chosen
     other = leaves_of(no)
     leaves = {name: select(mask, leaf, other[name]) for name, leaf in leaves_of(node).items()}

@@ -83,9 +83,9 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     try:
         return Checkpoint(
             manifest,
-            *[tree[name] for name in TREES],
-            unpack(TelemetryState, tree["telemetry"], "telemetry"),
-            unpack(LogPosition | None, tree["log"], "log"),
+            **{name: tree[name] for name in TREES},
+            telemetry=unpack(TelemetryState, tree["telemetry"], "telemetry"),
+            log=unpack(LogPosition | None, tree["log"], "log"),
         )
     except (KeyError, TypeError):
         raise CheckpointError(f"checkpoint {path}: {STATE} lacks an entry") from None

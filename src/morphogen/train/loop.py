@@ -231,7 +231,7 @@ class Scheduler:
         rolled = self._elapsed_s()
         self.timer.mark("update")
         with one_thread(self.setup.device):
-            leaves = self._update(rows, hidden)
+            leaves: Any = self._update(rows, hidden)
             leaves.update(self.exchange.fingerprint(self.params, self.setup.device))
         self.timer.end_segment("update")
         metrics = {} if leaves.is_empty() else self.transfers.read("update", leaves)

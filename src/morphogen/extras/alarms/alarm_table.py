@@ -61,8 +61,9 @@ observation_clipped settled_clip_share   >   observation_clipped -              
 def _read_rows(text: str) -> Iterator[Alarm]:
     for line in text.strip().splitlines():
         for head in HEADS if "HEAD" in line else ("",):
-            cells: list[Any] = line.replace("HEAD", head).split()
-            yield Alarm(*(None if cell == "-" else cell for cell in cells))
+            words = line.replace("HEAD", head).split()
+            cells: list[Any] = [None if word == "-" else word for word in words]
+            yield Alarm(*cells)
 
 
 ALARMS = tuple(_read_rows(ROWS))

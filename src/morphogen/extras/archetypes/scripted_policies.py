@@ -134,7 +134,7 @@ def archetype_inputs(
     `dtype`.
     """
     steps: Any = [_step_inputs(archetypes, step, dtype) for step in range(1, STEPS + 1)]
-    return torch.stack(steps)
+    return cast(RewardInputs, torch.stack(steps))
 
 
 def _step_inputs(archetypes: Sequence[Archetype], step: int, dtype: torch.dtype) -> RewardInputs:

@@ -211,8 +211,9 @@ def _means(run: Path, spec: RunSpec) -> Row:
     value = None if own is None else fmean(own["network_value"])
     row: Row = {TASKS[spec.task].value_name: value}
     for name in (name for name in RIVALS if name != spec.policy_name):
-        known = value is not None and name in policies
-        row[f"minus {name}"] = value - fmean(policies[name]["network_value"]) if known else None
+        row[f"minus {name}"] = None
+        if value is not None and name in policies:
+            row[f"minus {name}"] = value - fmean(policies[name]["network_value"])
     row["accuracy %"] = None if own is None else fmean(own["committed_accuracy"])
     row["parameters"] = None if own is None else fmean(own["params"])
     return row

@@ -96,7 +96,8 @@ def make_reward_inputs(
     pairs = (envs, slots.stage.shape[1], slots.stage.shape[1])
     leaves = _fill_fields(INPUT_KINDS, fields, (envs,), dtype)
     leaves["interaction"] = torch.as_tensor(interaction, dtype=dtype, device="cpu").expand(pairs)
-    return RewardInputs(**leaves, slots=slots, batch_size=[envs]).clone()
+    inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=[envs])
+    return inputs.clone()
 
 
 def example_steps() -> list[RewardInputs]:
@@ -115,7 +116,7 @@ def example_steps() -> list[RewardInputs]:
         "live_params": [0, 1000, 3000],
     }
     lost = {**grown, "rolled_back": [False, True, False], "clean_valid": [True, False, True]}
-    steps = [{}, grown, lost, {**grown, "horizon": True}]
+    steps: list[dict[str, Any]] = [{}, grown, lost, {**grown, "horizon": True}]
     return [
         make_reward_inputs(3, dtype=torch.float32, epoch=1 + t, **fields)
         for t, fields in enumerate(steps)

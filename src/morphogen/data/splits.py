@@ -369,8 +369,8 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
     if digest != SHA256:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-        images = torch.as_tensor(arrays["images"]).unsqueeze(1)
-        labels = torch.as_tensor(arrays["labels"], dtype=torch.int64)
+        images = torch.as_tensor(arrays["images"], device="cpu").unsqueeze(1)
+        labels = torch.as_tensor(arrays["labels"], dtype=torch.int64, device="cpu")
     samples = Samples(images, labels)
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)

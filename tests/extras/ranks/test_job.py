@@ -8,15 +8,24 @@ from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restart
 JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
 
 
-def test_a_job_names_rank_and_ranks():
-    assert ranks_of_environment(JOB) == (1, 2)
+def set_variables(monkeypatch, environment):
+    for name in JOB:
+        monkeypatch.delenv(name, raising=False)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+
+
+def test_a_job_names_rank_and_ranks(monkeypatch):
+    set_variables(monkeypatch, JOB)
+    assert ranks_of_environment() == (1, 2)
 
 
 @pytest.mark.parametrize(
     "environment", [{}, dict.fromkeys(JOB, ""), {"RANK": "0"}, {"WORLD_SIZE": " 1 "}]
 )
-def test_outside_of_a_job_there_is_one_rank(environment):
-    assert ranks_of_environment(environment) == (0, 1)
+def test_outside_of_a_job_there_is_one_rank(monkeypatch, environment):
+    set_variables(monkeypatch, environment)
+    assert ranks_of_environment() == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +51,10 @@ def test_outside_of_a_job_there_is_one_rank(environment):
         ),
     ],
 )
-def test_a_job_with_a_broken_variable_is_refused_in_one_line(changes, line):
+def test_a_job_with_a_broken_variable_is_refused_in_one_line(monkeypatch, changes, line):
+    set_variables(monkeypatch, {**JOB, **changes})
     with pytest.raises(ConfigError) as refused:
-        ranks_of_environment({**JOB, **changes})
+        ranks_of_environment()
     assert "\n" not in str(refused.value)
     assert line in (None, str(refused.value))
 
@@ -52,10 +62,12 @@ def test_a_job_with_a_broken_variable_is_refused_in_one_line(changes, line):
 @pytest.mark.parametrize(
     "name", ["TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "LOCAL_RANK"]
 )
-def test_other_variables_of_a_launcher_may_be_empty_and_not_nonsense(name):
+def test_other_variables_of_a_launcher_may_be_empty_and_not_nonsense(monkeypatch, name):
     read = local_rank if name == "LOCAL_RANK" else restarts_of_environment
-    assert read({name: ""}) in (0, (0, 0))
+    monkeypatch.setenv(name, "")
+    assert read() in (0, (0, 0))
+    monkeypatch.setenv(name, "x")
     with pytest.raises(
         ConfigError, match=f'^{name}: expected an integer in 0 .. 2147483647, got "x"$'
     ):
-        read({name: "x"})
+        read()

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.extras.ranks import rank_choice
-from morphogen.extras.ranks.rank_choice import RankCosts, TaskCosts, choose_ranks, default_ranks
+from morphogen.extras.ranks.rank_choice import choose_ranks, default_ranks
 
-COSTS = RankCosts(start_s=5.0, crowding=1.1, memory_mib=400)
+COSTS = {"start_s": 5.0, "crowding": 1.1, "memory_mib": 400}
 # an epoch costs the same for any number of envs
-LAUNCHES = TaskCosts(epoch_s=0.04, env_s=0.0, update_s=0.5, row_s=0.0)
-ENVS = TaskCosts(epoch_s=0.0, env_s=0.03, update_s=0.0, row_s=0.0)
+LAUNCHES = {"epoch_s": 0.04, "env_s": 0.0, "update_s": 0.5, "row_s": 0.0}
+ENVS = {"epoch_s": 0.0, "env_s": 0.03, "update_s": 0.0, "row_s": 0.0}
 RUN = {"epochs": 16, "rounds": 70, "most": 8}
 
 
@@ -36,7 +36,7 @@ def test_a_short_run_does_not_pay_for_the_start_of_ranks():
 
 def test_a_task_without_costs_has_one_rank():
     assert choose_ranks(COSTS, None, envs=64, **RUN) == 1
-    assert default_ranks(resolve(RunSpec(preset="tiny")), cores=8, free_mib=None) == 1
+    assert default_ranks(resolve(RunSpec(preset="tiny")), cores=8, free=None) == 1
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_a_task_without_costs_has_one_rank():
 )
 def test_settings_that_would_change_bits_or_use_the_cores_otherwise_keep_one_rank(engine):
     spec = resolve(RunSpec(preset="digits", rounds=1_000, engine={"devices": ["cpu"]} | engine))
-    assert default_ranks(spec, cores=2, free_mib=None) == 1
+    assert default_ranks(spec, cores=2, free=None) == 1
     usual = resolve(RunSpec(preset="digits", rounds=1_000, engine={"devices": ["cpu"]}))
-    assert default_ranks(usual, cores=2, free_mib=None) == 2
+    assert default_ranks(usual, cores=2, free=None) == 2
 
 
 def test_ranks_fit_into_the_memory():
     spec = resolve(RunSpec(preset="digits", envs=1_024, rounds=1_000, engine={"devices": ["cpu"]}))
-    free = 5 * rank_choice.read_costs()[0].memory_mib
-    assert default_ranks(spec, cores=16, free_mib=free) == 2  # of half of it
+    free = 5 * rank_choice.read_costs()["ranks"]["memory_mib"] * 2**20
+    assert default_ranks(spec, cores=16, free=free) == 2  # of half of it
 
 
 @pytest.mark.parametrize(

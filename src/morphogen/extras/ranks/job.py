@@ -1,7 +1,6 @@
 """Job: the ranks of a run, in the variables of the environment that `torchrun` sets.  No torch."""
 
 import os
-from collections.abc import Mapping
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
@@ -9,42 +8,41 @@ from morphogen.vocab.text import format_value
 MOST = 2**31 - 1
 
 
-def ranks_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def ranks_of_environment() -> tuple[int, int]:
     """Return (rank, ranks) of this process; (0, 1) outside of a job.
 
     Raises: ConfigError for a variable of a job that is missing or invalid.
     """
-    ranks = _read_number(environment, "WORLD_SIZE", 1, low=1)
+    ranks = _read_number("WORLD_SIZE", 1, low=1)
     if ranks == 1:
-        return _read_number(environment, "RANK", 0, most=0, reason="; WORLD_SIZE is 1"), ranks
+        return _read_number("RANK", 0, most=0, reason="; WORLD_SIZE is 1"), ranks
     reason = f"; WORLD_SIZE is {ranks}"
-    if not environment.get("MASTER_ADDR"):
+    if not os.environ.get("MASTER_ADDR"):
         raise ConfigError(f"MASTER_ADDR: expected the address of rank 0, got nothing{reason}")
-    _read_number(environment, "MASTER_PORT", None, most=65_535, reason=reason)
-    return _read_number(environment, "RANK", None, most=ranks - 1, reason=reason), ranks
+    _read_number("MASTER_PORT", None, most=65_535, reason=reason)
+    return _read_number("RANK", None, most=ranks - 1, reason=reason), ranks
 
 
-def restarts_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def restarts_of_environment() -> tuple[int, int]:
     """Return how often `torchrun` has restarted the ranks, and how often it may.
 
     Raises: ConfigError.
     """
-    count = _read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
-    return count, _read_number(environment, "TORCHELASTIC_MAX_RESTARTS", 0)
+    count = _read_number("TORCHELASTIC_RESTART_COUNT", 0)
+    return count, _read_number("TORCHELASTIC_MAX_RESTARTS", 0)
 
 
-def has_agent_store(environment: Mapping[str, str] = os.environ) -> bool:
+def has_agent_store() -> bool:
     """Return whether the process that started the ranks serves their store, not rank 0."""
-    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
 
 
-def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+def local_rank() -> int:
     """Return the place of this process among the ranks on this machine.  Raises: ConfigError."""
-    return _read_number(environment, "LOCAL_RANK", 0)
+    return _read_number("LOCAL_RANK", 0)
 
 
 def _read_number(
-    environment: Mapping[str, str],
     name: str,
     default: int | None,
     *,
@@ -58,7 +56,7 @@ def _read_number(
         default: of a variable that is unset; None: it has to be set.
         reason: of the limits, for the error.
     """
-    text = environment.get(name, "").strip()
+    text = os.environ.get(name, "").strip()
     if not text and default is not None:
         return default
     number = int(text[:20]) if text.isascii() and text.isdecimal() else -1

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -35,9 +35,7 @@ LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-def join_ranks(
-    device: torch.device, *, timeout_s: float, clock: Callable[[], float] = time.perf_counter
-) -> Exchange:
+def join_ranks(device: torch.device, *, timeout_s: float) -> Exchange:
     """Join the ranks that the environment names; outside of a job return the identity.
 
     A signal ends a process that is joining at once.
@@ -66,7 +64,7 @@ def join_ranks(
             reason = str(error).partition("\n")[0]
             line = f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s: {reason}"
             raise RankError(line) from None
-    return ProcessGroup(PrefixStore("ranks", store), rank, ranks, timeout_s=timeout_s, clock=clock)
+    return ProcessGroup(PrefixStore("ranks", store), rank, ranks)
 
 
 @contextmanager
@@ -111,15 +109,11 @@ class ProcessGroup(RankExchange):
     Attributes: waited_s, seconds in collectives so far.
     """
 
-    def __init__(
-        self, store: Store, rank: int, ranks: int, *, timeout_s: float, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: Store, rank: int, ranks: int) -> None:
         super().__init__(rank, ranks)
         self.place = job.local_rank()
         self.waited_s = 0.0
         self._store = store
-        self._timeout_s = timeout_s
-        self._clock = clock
 
     def gather_bytes(self, name: str, buffer: Tensor) -> Tensor:
         """Return the buffers of all ranks, on the same device.  uint8 [n] -> uint8 [W, n]."""
@@ -152,13 +146,13 @@ class ProcessGroup(RankExchange):
     @contextmanager
     def _exchanging(self, name: str, sent: int = 0) -> Iterator[None]:
         """Count and time a collective; name the ranks that ended or hang if it fails."""
-        started = self._clock()
+        started = time.perf_counter()
         try:
             yield
         except (RuntimeError, ValueError) as error:  # dist.DistError is a RuntimeError
             raise RankError(self._describe_failure(name, error)) from None
         self.count(name, sent)
-        self.waited_s += self._clock() - started
+        self.waited_s += time.perf_counter() - started
 
     def _describe_failure(self, name: str, error: Exception) -> str:
         """Name the ranks that do not report the failure of a collective: they ended or hang."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.execution_spec import REDUCE_ALLREDUCE, REDUCE_GATHER
@@ -188,7 +188,11 @@ class RankExchange(Exchange, ABC):
 
     def fingerprint(self, params: TensorDict, device: torch.device) -> dict[str, Tensor]:
         """Return a checksum of the policy."""
-        return {"policy_checksum": tree_checksum(params, device)}
+        total = torch.zeros((), dtype=torch.int64, device=device)
+        for _, leaf in sorted(flatten_names(params).items()):
+            if leaf.numel():
+                total = 31 * total + torch.hash_tensor(leaf).view(torch.int64)
+        return {"policy_checksum": total}
 
     def check_fingerprint(self, metrics: dict[str, Any], round_index: int) -> None:
         """Compare the checksums of the policy."""
@@ -204,20 +208,6 @@ class RankExchange(Exchange, ABC):
 
     def close(self) -> None:
         """Leave the ranks."""
-
-
-def tree_checksum(tree: TensorDictBase, device: torch.device) -> Tensor:
-    """Return a checksum of the bits of all leaves, in the order of their names.  -> int64 [], on
-    their device.
-    """
-    nodes: Any = tree
-    total = torch.zeros((), dtype=torch.int64, device=device)
-    for _, leaf in sorted(nodes.items(True, True), key=lambda item: str(item[0])):
-        word = torch.int32 if leaf.dtype.itemsize % 4 == 0 else torch.uint8
-        words = leaf.detach().reshape(-1).view(word).to(torch.int64)
-        odd = 2 * torch.arange(len(words), device=words.device) + 1
-        total = 31 * total + ((words + 1) * odd).sum()
-    return total
 
 
 def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:

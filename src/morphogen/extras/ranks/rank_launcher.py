@@ -94,11 +94,8 @@ def choose_count(spec: RunSpec) -> tuple[int, bool]:
     devices = len(spec.engine.devices)
     in_job = ranks_of_environment()[1]
     if spec.engine.ranks is None and devices == 1 and in_job == 1:
-        free = reachable_memory()
-        free_mib = None if free is None else free / 2**20
-        return rank_choice.default_ranks(
-            spec, cores=rank_choice.count_cores(), free_mib=free_mib
-        ), True
+        cores = rank_choice.count_cores()
+        return rank_choice.default_ranks(spec, cores=cores, free=reachable_memory()), True
     count = in_job if in_job > 1 else spec.engine.ranks or devices
     check_ranks(spec.envs, count)
     return count, False

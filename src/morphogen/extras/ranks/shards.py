@@ -25,7 +25,13 @@ def join_envs(trees: Sequence[Tree]) -> Tree:
 
 def take_envs(tree: Tree, own: Callable[[int], range]) -> Tree:
     """Return the tree of some of its envs.  own: of a number of envs -> those that are taken."""
-    return _map_leaves(lambda leaves, axis: _take_rows(leaves[0], axis, own), [tree])
+
+    def take_rows(leaves: Sequence[Tensor], axis: int) -> Tensor:
+        rows = own(leaves[0].shape[axis])
+        # a copy keeps the order of the axes in memory
+        return leaves[0].narrow(axis, rows.start, len(rows)).clone()
+
+    return _map_leaves(take_rows, [tree])
 
 
 def _map_leaves(
@@ -51,16 +57,4 @@ def _join_leaves(leaves: Sequence[Tensor], axis: int) -> Tensor:
     """Join leaves; the order of the axes in memory stays."""
     order = memory_order(leaves[0])
     joined = torch.cat([leaf.permute(order) for leaf in leaves], dim=order.index(axis))
-    return _restore_axes(joined, order)
-
-
-def _take_rows(leaf: Tensor, axis: int, own: Callable[[int], range]) -> Tensor:
-    """Take rows of a leaf; the order of the axes in memory stays."""
-    rows = own(leaf.shape[axis])
-    order = memory_order(leaf)
-    part = leaf.permute(order).narrow(order.index(axis), rows.start, len(rows))
-    return _restore_axes(part.clone(memory_format=torch.contiguous_format), order)
-
-
-def _restore_axes(tensor: Tensor, order: list[int]) -> Tensor:
-    return tensor.permute([order.index(axis) for axis in range(tensor.ndim)])
+    return joined.permute([order.index(axis) for axis in range(joined.ndim)])

@@ -37,6 +37,7 @@ class TransformerSpec(Host):
     computed_by = _NETWORKS
     blueprints = tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS)
     causal = True
+    isolates = False
     vocabulary: int = field()
     """Tokens."""
     width: int = field()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -57,7 +58,6 @@ class TransformerSpec(Host):
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
-    isolates: bool = field(init=False, repr=False, compare=False)
     chunk: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,6 @@ class TransformerSpec(Host):
             classes=self.vocabulary,
             input_shape=(self.block,),
             all_slots=tuple(places),
-            isolates=False,
             chunk=max(1, _TOKENS // max(1, self.block)),
         )
 

@@ -16,8 +16,6 @@ from morphogen.extras.text.token_text import TextSplits, TokenText
 MODULE = "pydoc_data.topics"
 LEAST_CHARACTERS = 100_000
 DOCUMENT = 1024  # characters of a document; the tail of the text is dropped
-# number of a document mod 10
-TENTHS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 VOCABULARY = 97
 NEWLINE = 0
 OTHER = 96
@@ -40,12 +38,11 @@ def split_characters(text: str) -> TextSplits:
     documents = tokens[: len(tokens) // DOCUMENT * DOCUMENT].view(-1, DOCUMENT)
     place = torch.arange(len(documents), device="cpu") % 10
     source = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-    splits: dict[str, TokenText] = {}
-    for name, tenths in TENTHS.items():
-        chosen = documents[(place >= tenths.start) & (place < tenths.stop)]
+    splits: list[TokenText] = []
+    for chosen in (documents[place < 8], documents[place == 8], documents[place == 9]):
         starts = torch.arange(len(chosen), device="cpu") * DOCUMENT
-        splits[name] = TokenText(chosen.flatten(), starts, starts + DOCUMENT, source)
-    return TextSplits(**splits, vocabulary=VOCABULARY, separator=NEWLINE)
+        splits.append(TokenText(chosen.flatten(), starts, starts + DOCUMENT, source))
+    return TextSplits(*splits, vocabulary=VOCABULARY, separator=NEWLINE)
 
 
 def read_pydoc(folder: Path) -> TextSplits:

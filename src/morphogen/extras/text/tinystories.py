@@ -5,8 +5,10 @@ downloaded.
 import codecs
 import mmap
 import os
+import re
 import warnings
 from array import array
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,28 +89,24 @@ def read_tinystories(folder: Path) -> TextSplits:
 
 def read_stories(path: Path) -> TokenText:
     """Return the bytes of a text, and its stories without the white space around them."""
-    with FILES.reading(path, path.parent), open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise DataError(f"{path}: expected {_STORIES}, got an empty file")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            bounds = np.frombuffer(_find_stories(content), dtype=np.int64).reshape(-1, 2)
-    return _build_text(path, _map_file(path, np.uint8), bounds)
+    content = _map_file(path)
+    if not content:
+        raise DataError(f"{path}: expected {_STORIES}, got an empty file")
+    bounds = np.frombuffer(_find_stories(content), dtype=np.int64).reshape(-1, 2)
+    return _build_text(path, np.frombuffer(content, dtype=np.uint8), bounds)
 
 
-def _find_stories(content: mmap.mmap) -> "array[int]":
+def _find_stories(content: mmap.mmap | bytes) -> "array[int]":
     """Return start and end of every story of at least two bytes, one after the other."""
     bounds = array("q")
-    position = len(codecs.BOM_UTF8) if content[:3] == codecs.BOM_UTF8 else 0
-    while position <= len(content):
-        found = content.find(SEPARATOR, position)
-        end = found if found >= 0 else len(content)
-        story = content[position:end]
-        start = position + len(story) - len(story.lstrip())
-        stop = start + len(story.strip())
-        if stop - start >= LEAST_TOKENS:
-            bounds.extend((start, stop))
-        position = end + len(SEPARATOR)
+    start = len(codecs.BOM_UTF8) if content[:3] == codecs.BOM_UTF8 else 0
+    separators = re.finditer(re.escape(SEPARATOR), content)
+    for end in chain((match.start() for match in separators), [len(content)]):
+        story = content[start:end].rstrip()
+        first = start + len(story) - len(story.lstrip())
+        if start + len(story) - first >= LEAST_TOKENS:
+            bounds.extend((first, start + len(story)))
+        start = end + len(SEPARATOR)
     return bounds
 
 
@@ -141,14 +139,13 @@ def read_meta(path: Path) -> Meta:
 def read_tokens(path: Path, meta: Meta) -> TokenText:
     """Return the tokens of a file, and its stories, which the separator ends."""
     dtype = meta.stored
-    with FILES.reading(path, path.parent), open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-    if not size or size % dtype.itemsize:
+    content = _map_file(path)
+    if not content or len(content) % dtype.itemsize:
         wanted = f"tokens of {dtype.itemsize} bytes each ({meta.dtype})"
         raise DataError(
-            f"{path}: expected {wanted}, got {size} bytes: name their dtype in meta.json"
+            f"{path}: expected {wanted}, got {len(content)} bytes: name their dtype in meta.json"
         )
-    tokens = _map_file(path, dtype)
+    tokens = np.frombuffer(content, dtype)
     cuts = [np.array([-1])]
     for first in range(0, len(tokens), CHUNK):
         part = tokens[first : first + CHUNK]
@@ -164,12 +161,14 @@ def read_tokens(path: Path, meta: Meta) -> TokenText:
     return text
 
 
-def _map_file(path: Path, dtype: np.dtype[Any] | type[np.uint8]) -> np.ndarray:
+def _map_file(path: Path) -> mmap.mmap | bytes:
     """Map a file for reading alone: the pages of a writable map count as memory, which a file may
     be larger than.
     """
-    with FILES.reading(path, path.parent):
-        return np.memmap(path, dtype=dtype, mode="r")
+    with FILES.reading(path, path.parent), open_regular(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""  # cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _build_text(path: Path, tokens: np.ndarray, bounds: np.ndarray) -> TokenText:

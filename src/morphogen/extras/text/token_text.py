@@ -277,18 +277,16 @@ def _check_documents(text: TokenText, name: str) -> None:
             f"{name}: expected tokens [T] in uint8, int16 with the bits of uint16, or "
             f"int32, got {got}"
         )
-    if text.starts.is_floating_point() or text.ends.is_floating_point():
+    starts = text.starts
+    ends = text.ends
+    counted = 0 < len(starts) == len(ends)
+    if starts.is_floating_point() or ends.is_floating_point() or not counted:
         raise DataError(
-            f"{name}: expected starts and ends of documents in int64, got "
-            f"{text.starts.dtype} and {text.ends.dtype}"
+            f"{name}: expected starts and ends of documents in int64, got {starts.dtype} "
+            f"[{len(starts)}] and {ends.dtype} [{len(ends)}]"
         )
-    if not len(text.starts) or len(text.starts) != len(text.ends):
-        raise DataError(
-            f"{name}: expected starts and ends of documents, got {len(text.starts)} and "
-            f"{len(text.ends)}"
-        )
-    order = torch.stack([text.starts, text.ends - LEAST_TOKENS], dim=1).flatten()
-    if order[0] < 0 or bool((order.diff() < 0).any()) or text.ends[-1] > len(text.tokens):
+    order = torch.stack([starts, ends - LEAST_TOKENS], dim=1).flatten()
+    if order[0] < 0 or bool((order.diff() < 0).any()) or ends[-1] > len(text.tokens):
         raise DataError(
             f"{name}: expected documents of at least {LEAST_TOKENS} tokens, in order, "
             f"within {len(text.tokens)} tokens"

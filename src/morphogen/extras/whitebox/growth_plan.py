@@ -6,6 +6,7 @@ the views and the codes of the slots.  It blends in the fastest way, because a s
 alpha on; it keeps no fossil, which gains nothing and cannot be pruned.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
@@ -21,14 +22,9 @@ from morphogen.state.tree_ops import choose, computed_table, constant_table
 from morphogen.vocab.blueprint import Blueprint
 
 # The view of a regime alone decides; a seed counts from full alpha on, whenever it was germinated.
-VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (
-    Blueprint.CONV_LIGHT,
-    Blueprint.DEPTHWISE,
-    Blueprint.CONV_HEAVY,
-)
+KINDS = tuple(map(int, (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)))
 # points of a host alone, for each step of the code of a view: it can be recognised
 VIEW_POINTS = 5.0
-KINDS = tuple(map(int, VIEW_BLUEPRINTS))  # codes of blueprints by view
 FULL = 1.0 - 1e-6  # alpha from which a seed counts
 
 
@@ -41,7 +37,6 @@ class SeedStep(IntEnum):
 EMPTY = 0  # code of a free slot; codes of a seed and of a cooling slot follow
 COOLING = 1 + len(SeedStep) * len(KINDS)  # code of a slot whose seed was just pruned
 CODES = COOLING + 3  # of a slot
-WAIT = 0  # number of the move that does nothing
 ADVANCE = len(KINDS)
 PRUNE = len(KINDS) + 1  # moves of a slot, after the germination of each kind
 MOVES = PRUNE + 1  # of a slot
@@ -91,46 +86,43 @@ def next_codes(slots: int) -> tuple[tuple[int, ...], ...]:
     slot first; move 0 waits, move 1 + s * `MOVES` + m is move m of slot s.
     """
     rows: list[tuple[int, ...]] = []
-    for codes in product(range(CODES), repeat=slots):
-        config = codes[::-1]
-        waited = tuple(map(_pass_epoch, config))
+    for config in _config_codes(slots):
+        waited = [_SLOT_MOVES[code][-1] for code in config]
+        busy = not _BUSY.isdisjoint(config)
         row = [_number(waited)]
         for slot, move in product(range(slots), range(MOVES)):
-            code = _apply_move(config, slot, move)
-            row.append(-1 if code is None else _number((*waited[:slot], code, *waited[slot + 1 :])))
+            code = _SLOT_MOVES[config[slot]][move]
+            legal = code >= 0 and not (busy and move < len(KINDS))
+            row.append(_number([*waited[:slot], code, *waited[slot + 1 :]]) if legal else -1)
         rows.append(tuple(row))
     return tuple(rows)
 
 
-def _number(codes: tuple[int, ...]) -> int:
+def _number(codes: Sequence[int]) -> int:
     return sum(code * CODES**slot for slot, code in enumerate(codes))
 
 
-def _pass_epoch(code: int) -> int:
-    """Code of a slot after an epoch without a move: a ramp goes on, a pruned slot cools down."""
+def _slot_moves(code: int) -> tuple[int, ...]:
+    """Return the code of a slot after an epoch with each move, and last without one; -1 where a
+    move is not legal.
+    """
+    illegal = (-1,) * len(KINDS)
+    if code == EMPTY:
+        return *(seed_code(kind, SeedStep.TRAINING) for kind in range(len(KINDS))), -1, -1, EMPTY
     if code >= COOLING:
-        return EMPTY if code == CODES - 1 else code + 1
-    moves = code != EMPTY and SeedStep((code - 1) % len(SeedStep)) in (
-        SeedStep.STARTED,
-        SeedStep.RISING,
-    )
-    return code + 1 if moves else code
+        return *illegal, -1, -1, EMPTY if code == CODES - 1 else code + 1
+    step = SeedStep((code - 1) % len(SeedStep))
+    advanced = code + 1 if step is SeedStep.TRAINING else -1
+    pruned = COOLING if step in (SeedStep.TRAINING, SeedStep.BLENDED) else -1
+    rises = step in (SeedStep.STARTED, SeedStep.RISING)
+    return *illegal, advanced, pruned, code + rises
 
 
-def _apply_move(config: tuple[int, ...], slot: int, move: int) -> int | None:
-    """Code of the slot after an epoch with the move; None where it is not legal."""
-    code = config[slot]
-    step = SeedStep((code - 1) % len(SeedStep)) if EMPTY < code < COOLING else None
-    if move < len(KINDS):
-        training = (
-            EMPTY < other < COOLING and (other - 1) % len(SeedStep) == SeedStep.TRAINING
-            for other in config
-        )
-        busy = any(training) or max(config) >= COOLING
-        return None if code != EMPTY or busy else seed_code(move, SeedStep.TRAINING)
-    if move == ADVANCE:
-        return code + 1 if step is SeedStep.TRAINING else None
-    return COOLING if step in (SeedStep.TRAINING, SeedStep.BLENDED) else None
+_SLOT_MOVES = tuple(map(_slot_moves, range(CODES)))
+# of slots during which no other one germinates a seed
+_BUSY = {seed_code(kind, SeedStep.TRAINING) for kind in range(len(KINDS))} | {
+    *range(COOLING, CODES)
+}
 
 
 def _config_codes(slots: int) -> tuple[tuple[int, ...], ...]:

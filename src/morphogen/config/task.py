@@ -32,7 +32,7 @@ from morphogen.config.instance_spec import (
 )
 from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
-from morphogen.config.task_defaults import DIGITS_DEFAULTS, TINY_DEFAULTS
+from morphogen.config.task_defaults import read_defaults
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 
 DEFAULT_TASK = "digits"
@@ -196,7 +196,11 @@ _DIGITS = TaskSpec(
     flip=False,
     val_samples=None,
     param_budget=100,
-    defaults=DIGITS_DEFAULTS,
+    # All ops and blueprints, a seed in every slot. Groups of four envs play the same world. The
+    # first rounds imitate the rules, which grow one seed at a time: a fresh policy grows and keeps,
+    # and would see first that most of it costs too much. Kernels of this size gain nothing from a
+    # second thread.
+    defaults=read_defaults(__file__, "digits"),
 )
 _TINY = replace(
     _DIGITS,
@@ -215,7 +219,8 @@ _TINY = replace(
     shift=0,
     val_samples=10,
     param_budget=300,
-    defaults=TINY_DEFAULTS,
+    # few choices: slots move up by themselves
+    defaults=read_defaults(__file__, "tiny"),
 )
 _TASKS = (
     _DIGITS,

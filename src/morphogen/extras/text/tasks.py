@@ -1,37 +1,9 @@
 """Tasks of language models: data, host and defaults of their runs."""
 
-from morphogen.config.fields import Settings
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.task import TaskSpec
+from morphogen.config.task_defaults import read_defaults
 from morphogen.extras.text.host import TransformerSpec
-
-_TINYSTORIES_DEFAULTS: Settings = {
-    "envs": 4,
-    "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
-    "engine": {"amp": "auto"},
-}
-# As in digits.  Half of the hosts see no token back, because then attention is worth its price.
-_PYDOC_DEFAULTS: Settings = {
-    "rounds": 25,
-    "envs": 32,
-    "max_seeds": 1,
-    "blueprints": ["norm", "attention", "lora_large", "mlp_small"],
-    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
-    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
-    "reward": {"rule": "value"},
-    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
-    "ppo": {
-        "lr": 2e-3,
-        "lr_end": 2e-4,
-        "lr_anneal_rounds": 25,
-        "epochs": 8,
-        "target_kl": 0.1,
-        "entropy_coef": 0.01,
-        "entropy_coef_end": None,
-        "price_warmup_rounds": 10,
-    },
-    "engine": {"threads": 1},
-}
 
 TINYSTORIES = TaskSpec(
     name="tinystories",
@@ -47,7 +19,7 @@ TINYSTORIES = TaskSpec(
     val_samples=512,
     plateau_threshold=0.3,
     improvement_threshold=1.5,
-    defaults=_TINYSTORIES_DEFAULTS,
+    defaults=read_defaults(__file__, "tinystories"),
 )
 PYDOC = TaskSpec(
     name="pydoc",
@@ -65,5 +37,6 @@ PYDOC = TaskSpec(
     plateau_threshold=0.3,
     improvement_threshold=1.5,
     param_budget=25_000,
-    defaults=_PYDOC_DEFAULTS,
+    # As in digits.  Half of the hosts see no token back, because then attention is worth its price.
+    defaults=read_defaults(__file__, "pydoc"),
 )

@@ -293,6 +293,6 @@ def test_wrong_use_is_named():
     ):
         env.step(np.zeros((2, 8), dtype=np.int64))
     with pytest.raises(
-        mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got bool \[1\]"
+        mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got torch.bool \[1\]"
     ):
         env.reset(options={"reset_mask": np.ones(1, dtype=bool)})

@@ -163,11 +163,13 @@ def read_rent_and_shock(given: dict, outputs: dict, dtype: torch.dtype) -> None:
         drip_fraction=0.0,
     )
     host = torch.tensor([given["host_params"]])
-    got = rent_and_shock_inputs((stage, alpha, params), (was, before), host_params=host, spec=spec)
-    close(got.effective_seed_params, [outputs["effective_seed_params"]], "effective_seed_params")
-    close(got.alpha_delta_sq_sum, [outputs["alpha_delta_sq_sum"]], "alpha_delta_sq_sum")
-    close(got.prev_alpha, [outputs["next_prev_alpha"]], "next_prev_alpha")
-    assert got.prev_params.tolist() == [outputs["next_prev_params"]]
+    used, moved, next_alpha, next_params = rent_and_shock_inputs(
+        (stage, alpha, params), (was, before), host_params=host, spec=spec
+    )
+    close(used, [outputs["effective_seed_params"]], "effective_seed_params")
+    close(moved, [outputs["alpha_delta_sq_sum"]], "alpha_delta_sq_sum")
+    close(next_alpha, [outputs["next_prev_alpha"]], "next_prev_alpha")
+    assert next_params.tolist() == [outputs["next_prev_params"]]
 
 
 def read_part(row: dict, dtype: torch.dtype) -> None:

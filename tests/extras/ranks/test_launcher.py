@@ -13,20 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from morphogen.cli import main
-from morphogen.errors import CheckpointError, ConfigError, DataError, RankError
+from morphogen.errors import CheckpointError, DataError, RankError
 from morphogen.extras.ranks import rank_launcher, workers
 from tests.support.subprocess_env import OURS
-
-
-@pytest.mark.parametrize(
-    ("envs", "count", "near"), [(64, 3, "1, 2, 4"), (6, 4, "2, 3, 6"), (7, 2, "1, 7")]
-)
-def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs, count, near):
-    with pytest.raises(ConfigError, match=f"divisor of envs = {envs}, such as {near}, got {count}"):
-        rank_launcher.check_ranks(envs, count)
-    for number in map(int, near.split(", ")):
-        rank_launcher.check_ranks(envs, number)
-
 
 REFUSED = {
     "ranks that do not divide the envs": (

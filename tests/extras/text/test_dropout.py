@@ -1,12 +1,13 @@
 """Dropout of language models: in training alone, of the streams of env and minibatch."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from support import small_states
 
-from morphogen.extras.text.dropout import Dropout
+from morphogen.extras.text.dropout import drop_values
 from morphogen.hosts.net import Net
 from morphogen.state import rng
 from morphogen.steps.train import start_epoch, train_minibatch
@@ -58,7 +59,7 @@ def test_an_env_drops_the_same_whatever_envs_are_beside_it():
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_the_share_is_dropped_and_the_rest_scaled_up(share):
     streams = rng.stream(rng.env_keys(3, 0, 4), rng.Purpose.DROPOUT)
-    drop = Dropout(streams, share)
+    drop = partial(drop_values, streams=streams, share=share)
     x = drop(torch.ones(4, 50, 10, 8), place=2)
     assert torch.equal(x.unique(), torch.tensor([0.0, 1 / (1 - share)]))
     assert (x == 0).float().mean().item() == pytest.approx(share, abs=0.02)

@@ -24,7 +24,7 @@ from tensordict import TensorDict
 
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
-from morphogen.env.action_tensors import to_tensor
+from morphogen.env.action_tensors import check_form, to_tensor
 from morphogen.env.flat_inputs import flatten_inputs, head_sizes, mask_shapes
 from morphogen.env.make import MakeFields, make
 from morphogen.env.phases import PolicyInputs
@@ -146,11 +146,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             self.state, seen = self.functional.reset()
         else:
             chosen = np.ones(self.num_envs, dtype=bool) if rows is None else np.asarray(rows)
-            if chosen.shape != (self.num_envs,) or chosen.dtype != bool:
-                raise ConfigError(
-                    f"options.reset_mask: expected bool [{self.num_envs}], got "
-                    f"{chosen.dtype} {list(chosen.shape)}"
-                )
+            check_form("options.reset_mask", torch.as_tensor(chosen), torch.bool, (self.num_envs,))
             self._state, seen = self._restart(chosen)
             self._ended = self._ended & ~chosen
         return self._fetch(seen)

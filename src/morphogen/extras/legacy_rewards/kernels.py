@@ -195,15 +195,6 @@ def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Te
     return choose(occupied(stage), amount, -0.2)
 
 
-class RentInputs(NamedTuple):
-    """Rent and shock inputs of an env, and references for the next step."""
-
-    effective_seed_params: Tensor  # real [E]
-    alpha_delta_sq_sum: Tensor  # real [E]
-    prev_alpha: Tensor  # real [E, S]
-    prev_params: Tensor  # int64 [E, S]
-
-
 def effective_seed_params(
     stage: Tensor,
     alpha: Tensor,
@@ -225,11 +216,12 @@ def rent_and_shock_inputs(
     *,
     host_params: Tensor,
     spec: LegacyRewardSpec,
-) -> RentInputs:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Parameters in use, and the squared changes of alpha weighted by the seeds before the step.
 
     Shapes: now: stage int64, alpha real, seed parameters int64; before: alpha, parameters; all [E,
-    S]; host_params int64 [E].
+    S]; host_params int64 [E] -> parameters and changes, real [E]; alpha and parameters of seeds,
+    [E, S], which are `before` of the next step.
     Promise: a removal is charged once, a first activation never.
     """
     (stage, alpha, seed_params) = now
@@ -242,7 +234,7 @@ def rent_and_shock_inputs(
     used = effective_seed_params(
         stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio
     )
-    return RentInputs(used, moved.sum(-1), alpha, params)
+    return used, moved.sum(-1), alpha, params
 
 
 def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
@@ -329,14 +321,12 @@ def ratio_penalty(
     """
     (q, measured) = contribution
     (u, known) = uncommitted
-    if not spec.use_anti_gaming:
-        return torch.zeros_like(q)
     helped = known & (u > 0.1)
     excess = (q / choose(helped, u, 1.0) - spec.ratio_threshold).clamp(min=0.0)
     fine = torch.where(
         helped, (0.1 * excess / spec.ratio_threshold).clamp(max=0.3), 0.3 * (q / 10).clamp(max=1.0)
     )
-    due = measured & (q > 1)
+    due = measured & (q > 1) & spec.use_anti_gaming
     return choose(due & known & (u >= 0) if needs_help else due, -fine, 0.0)
 
 
@@ -360,7 +350,7 @@ def _shaping_components(
     harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
     deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
     idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
-    final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
+    final = rows.last & spec.use_terminal
     return {
         "attribution": attribution,
         "blending_warning": choose(harmful, -0.1 - (0.05 * epochs).clamp(max=0.3), 0.0),
@@ -386,10 +376,7 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
     epochs = rows.epochs_in_stage.to(q.dtype)
     fossilized = -0.01 + fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
     worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= ONE_POINT)
-    if spec.use_terminal:
-        fossilized = torch.where(
-            worthy, fossilized + LEGITIMACY_BONUS * maturity(epochs), fossilized
-        )
+    bonus = choose(worthy & spec.use_terminal, LEGITIMACY_BONUS * maturity(epochs), 0.0)
     removed = -0.005 + prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
@@ -399,7 +386,7 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
         sown = torch.where(rows.last, sown, sown + promise)
     amounts = {
         Op.GERMINATE: choose(seed, -0.45, sown),
-        Op.FOSSILIZE: fossilized,
+        Op.FOSSILIZE: fossilized + bonus,
         Op.PRUNE: removed,
         Op.ADVANCE: choose(stage == int(Stage.TRAINING), torch.full_like(q, -0.1), 0.0),
         Op.SET_ALPHA_TARGET: torch.full_like(q, -0.005),
@@ -416,7 +403,7 @@ def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -
     """
     good = rows.n_contributing_fossilized.to(rows.val_acc.dtype)
     fee = torch.full_like(rows.contribution.value, -0.01)
-    final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
+    final = rows.last & spec.use_terminal
     components = {
         "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
         "intervention": choose(rows.op == int(Op.WAIT), 0.0, fee),
@@ -467,4 +454,4 @@ def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: fl
     if debit:
         owed = -spec.pbrs_weight * stage_potential(rows.stage, epochs, spec=spec)
         amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)
-    return choose(occupied(rows.stage), amount, 0.0) if spec.use_pbrs else torch.zeros_like(amount)
+    return choose(occupied(rows.stage) & spec.use_pbrs, amount, 0.0)

@@ -217,17 +217,15 @@ def _rent_step(
     slots = inputs.slots
     now = (slots.stage, slots.alpha, slots.params)
     before = (ledger["prev_alpha"], ledger["prev_params"])
-    rent = kernels.rent_and_shock_inputs(
+    used, moved, alpha, params = kernels.rent_and_shock_inputs(
         now, before, host_params=inputs.host_params, spec=rule.settings
-    )._asdict()
+    )
     fields = {
-        name: rent.pop(name).unsqueeze(-1)
-        for name in ("effective_seed_params", "alpha_delta_sq_sum")
+        "effective_seed_params": used.unsqueeze(-1),
+        "alpha_delta_sq_sum": moved.unsqueeze(-1),
     }
-    return fields, {
-        **rent,
-        "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma),
-    }
+    scaffold = next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma)
+    return fields, {"prev_alpha": alpha, "prev_params": params, "scaffold": scaffold}
 
 
 def _shaped_step(

@@ -58,8 +58,13 @@ def join_ranks(device: torch.device, *, timeout_s: float) -> Exchange:
             attempt, _ = job.restarts_of_environment()
             # because torchrun keeps its store over restarts
             store = PrefixStore(f"attempt/{attempt}", store)
-            place = {"store": PrefixStore("group", store), "rank": rank, "world_size": ranks}
-            dist.init_process_group(BACKENDS[device.type], **place, timeout=limit)
+            dist.init_process_group(
+                BACKENDS[device.type],
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=ranks,
+                timeout=limit,
+            )
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             line = f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s: {reason}"
@@ -87,19 +92,18 @@ def _reach_store(rank: int, timeout_s: float) -> None:
     not listen.
     """
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    reach_s = min(timeout_s, REACH_S)
     started = time.monotonic()
     while True:
         try:
-            socket.create_connection(address, timeout=min(timeout_s, REACH_S)).close()
+            socket.create_connection(address, timeout=reach_s).close()
             return
         except OSError as error:
-            limit_s = (
-                timeout_s if isinstance(error, ConnectionRefusedError) else min(timeout_s, REACH_S)
-            )
-            reason = error.strerror or error
-        if time.monotonic() - started > limit_s:
-            place = ":".join(map(str, address))
-            raise RankError(f"rank {rank}: rank 0 at {place} cannot be reached: {reason}")
+            limit_s = timeout_s if isinstance(error, ConnectionRefusedError) else reach_s
+            if time.monotonic() - started > limit_s:
+                reason = error.strerror or error
+                line = f"rank 0 at {address[0]}:{address[1]} cannot be reached: {reason}"
+                raise RankError(f"rank {rank}: {line}") from None
         time.sleep(LOOK_S)
 
 

@@ -1,5 +1,6 @@
 """Exchange between the ranks of a run: every collective is declared in a table and counted."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -100,7 +101,12 @@ class RankExchange(Exchange, ABC):
         device = next(iter(tensors.values())).device
         buffer = torch.empty(layout.size, dtype=torch.uint8, device=device)
         layout.pack(tensors, buffer)
-        joined = _join_buffers(layout, self.gather_bytes(name, buffer), axis)
+        sizes = [dtype.itemsize * math.prod(shape) for _, dtype, shape in layout.leaves]
+        joined = dict[str, Tensor]()
+        parts = self.gather_bytes(name, buffer).split(sizes, dim=1)  # [W, bytes of a leaf] each
+        for part, (key, dtype, shape) in zip(parts, layout.leaves, strict=True):
+            values = part.contiguous().view(dtype).view(self.ranks, *shape)
+            joined[key] = torch.cat(values.unbind(0), dim=axis)
         return cast(
             Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined
         )
@@ -208,18 +214,6 @@ class RankExchange(Exchange, ABC):
 
     def close(self) -> None:
         """Leave the ranks."""
-
-
-def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:
-    """Join the leaves of packed buffers.  rows uint8 [W, n]."""
-    joined = dict[str, Tensor]()
-    start = 0
-    for name, dtype, shape in layout.leaves:
-        size = dtype.itemsize * torch.Size(shape).numel()
-        leaves = rows[:, start : start + size].contiguous().view(dtype).view(len(rows), *shape)
-        joined[name] = torch.cat(leaves.unbind(0), dim=axis)
-        start += size
-    return joined
 
 
 def part_size(count: int, ranks: int) -> int:

@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -97,20 +96,11 @@ def choose_count(spec: RunSpec) -> tuple[int, bool]:
         cores = rank_choice.count_cores()
         return rank_choice.default_ranks(spec, cores=cores, free=reachable_memory()), True
     count = in_job if in_job > 1 else spec.engine.ranks or devices
-    check_ranks(spec.envs, count)
+    if spec.envs % count:
+        raise ConfigError(
+            f"engine.ranks: expected a divisor of envs = {spec.envs:,}, got {count:,}"
+        )
     return count, False
-
-
-def check_ranks(envs: int, ranks: int) -> None:
-    """Raise a ConfigError unless every rank gets equally many envs."""
-    if envs % ranks == 0:
-        return
-    divisors = [number for number in range(1, envs + 1) if envs % number == 0]
-    nearest = sorted(divisors, key=lambda number: abs(number - ranks))[:3]
-    near = ", ".join(map(str, sorted(nearest)))
-    raise ConfigError(
-        f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}"
-    )
 
 
 def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
@@ -133,8 +123,11 @@ def run_rank(spec: RunSpec, body: Body) -> None:
         device = import_module("morphogen.env.setup").own_device(spec.engine, local_rank())
         join = import_module("morphogen.extras.ranks.process_group").join_ranks
         exchange = join(device, timeout_s=spec.engine.collective_timeout_s)
-        with _silence(unless=exchange.first or is_child()):
-            code = body(exchange) or 0
+        with open(os.devnull, "w") as sink:
+            prints = exchange.first or is_child()
+            out, err = (sys.stdout, sys.stderr) if prints else (sink, sink)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = body(exchange) or 0
         exchange.close()
     except tuple(process.EXITS) as error:
         code = process.exit_code(error)
@@ -165,17 +158,3 @@ def follow_parent() -> None:
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
     if not is_child():  # the parent has ended before the call
         os._exit(process.EXITS[RankError])
-
-
-@contextlib.contextmanager
-def _silence(*, unless: bool) -> Iterator[None]:
-    """Drop the output."""
-    if unless:
-        yield
-        return
-    with (
-        open(os.devnull, "w") as sink,
-        contextlib.redirect_stdout(sink),
-        contextlib.redirect_stderr(sink),
-    ):
-        yield

@@ -105,9 +105,14 @@ class RegimeSpec(ExtraSpec):
         """Views and classes fit the host and the instances of the run."""
         shape = host.input_shape
         views = self.views.used
-        noisy = self.noisy_classes
         own = self.classes
-        checks: Checks = {
+        noisy = self.noisy_classes
+        complete = not host.vocabulary and classes == (host.classes, host.classes)
+        fits = own is None or (complete and own[1] <= host.classes and "classes" not in observed)
+        noisy_fits = noisy is None or (
+            own is not None and noisy[1] <= host.classes and View.NOISY in views
+        )
+        return {
             "views": (
                 views == (View.PLAIN,) or len(shape) == 3,
                 "plain alone with samples that are no images",
@@ -116,24 +121,16 @@ class RegimeSpec(ExtraSpec):
                 View.TURNED not in views or shape[-1:] == shape[-2:-1],
                 "0 with images that are not square",
             ),
+            "classes": (
+                fits,
+                f"null, or at most {host.classes} where instance.classes is [{host.classes}, "
+                f"{host.classes}] and observe.instance does not name classes",
+            ),
             "noisy_classes": (
-                noisy is None or (own is not None and View.NOISY in views),
-                "null without regime.classes and regime.views.noisy",
+                noisy_fits,
+                f"null, or at most {host.classes} with regime.classes and regime.views.noisy",
             ),
         }
-        if own is None:
-            return checks
-        complete = not host.vocabulary and classes == (host.classes, host.classes)
-        if not complete:
-            unless = f"null where instance.classes is {list(classes)}"
-            return {**checks, "classes": (False, unless)}
-        if "classes" in observed:
-            return {**checks, "classes": (False, "null where observe.instance names classes")}
-        most = f"at most {host.classes}"
-        checks["classes"] = (own[1] <= host.classes, most)
-        if noisy is not None and noisy[1] > host.classes:
-            checks["noisy_classes"] = (False, most)
-        return checks
 
     def summary(self) -> str:
         """Describe how often the world changes, and how."""

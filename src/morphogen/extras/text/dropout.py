@@ -1,7 +1,5 @@
 """Dropout of stacked language models.  Rows = networks, outermost: [R, B, n, d]."""
 
-from typing import NamedTuple
-
 from torch import Tensor
 
 from morphogen.state import rng
@@ -9,16 +7,12 @@ from morphogen.state import rng
 _LANES = 2**27  # random numbers of a place of dropout
 
 
-class Dropout(NamedTuple):
-    """Dropout in a pass of training: random streams and the share that is dropped."""
+def drop_values(x: Tensor, *, streams: Tensor, share: float, place: int) -> Tensor:
+    """Drop a share of values and scale the others up.
 
-    streams: Tensor  # int64 [R, 5]
-    share: float
-
-    def __call__(self, x: Tensor, place: int) -> Tensor:
-        """Drop values and scale the others up.  x [R, ...]; place: number of this call in the
-        pass.
-        """
-        words = rng.random_bits(self.streams, x[0].numel(), first=place * _LANES)
-        kept = (words >= round(self.share * 2**32)).to(x.dtype)
-        return x * (kept / (1 - self.share)).view(x.shape)
+    Shapes: x [R, ...]; streams int64 [R, 5], random streams of the pass -> like x.
+    place: number of this call in the pass.
+    """
+    words = rng.random_bits(streams, x[0].numel(), first=place * _LANES)
+    kept = (words >= round(share * 2**32)).to(x.dtype)
+    return x * (kept / (1 - share)).view(x.shape)

@@ -64,13 +64,11 @@ class TransformerSpec(Host):
         make_plain(self)
         checks: Checks = {
             "vocabulary": (self.vocabulary >= 2, ">= 2"),
-            "heads": (self.heads >= 1, ">= 1"),
             "width": (
                 self.width >= 1 and self.width % math.lcm(4, max(1, self.heads)) == 0,
                 f"a multiple of {self.heads} heads, and of 4",
             ),
-            "layers": (self.layers >= 1, ">= 1"),
-            "block": (self.block >= 1, ">= 1"),
+            **{name: (getattr(self, name) >= 1, ">= 1") for name in ("heads", "layers", "block")},
             "segments": (
                 self.segments >= 1 and self.layers % max(1, self.segments) == 0,
                 "a divisor of the layers",

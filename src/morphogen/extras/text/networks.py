@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.extras.text.attention import causal_attention
-from morphogen.extras.text.dropout import Dropout
+from morphogen.extras.text.dropout import drop_values
 from morphogen.extras.text.host import TransformerSpec
 from morphogen.extras.text.standardise import normed_linear, spread
 from morphogen.hosts import sequences
@@ -125,7 +125,7 @@ class TransformerNetworks:
         """
         if rows.dropout is None:
             return lambda x: x
-        return partial(Dropout(rows.dropout, self.host.dropout), place=place)
+        return partial(drop_values, streams=rows.dropout, share=self.host.dropout, place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
         """Attention, and the perceptron after it, both added to the stream.  z [R, B, n, d] -> [R,

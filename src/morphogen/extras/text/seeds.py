@@ -38,10 +38,8 @@ class TokenBlueprint(SeedModule):
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample, all its tokens."""
-        (length,), matrices = (
-            slot.size,
-            [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2],
-        )
+        length = slot.size[0]
+        matrices = [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2]
         attends = any(leaf.name == "qkv" for leaf in matrices)
         return length * (sum(leaf.size for leaf in matrices) + 2 * length * slot.channels * attends)
 

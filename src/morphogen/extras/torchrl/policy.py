@@ -25,7 +25,7 @@ from morphogen.env.phases import PolicyInputs
 from morphogen.env.policies import Arm
 from morphogen.errors import ConfigError
 from morphogen.policy import distribution
-from morphogen.policy.baselines import deterministic_output
+from morphogen.policy.baselines import ParameterFree, deterministic_output
 from morphogen.policy.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
 from morphogen.policy.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
@@ -221,8 +221,8 @@ class PolicyActor(TensorDictModuleBase):
         return tensordict
 
 
-@dataclass(frozen=True, slots=True)
-class ActorPolicy:
+@dataclass(frozen=True)
+class ActorPolicy(ParameterFree):
     """A TorchRL actor without memory as a policy of this package: it takes its deterministic
     action.
 
@@ -240,14 +240,6 @@ class ActorPolicy:
     actor: TensorDictModuleBase
 
     purpose: ClassVar[Purpose] = Purpose.ACTION
-
-    def init(self, key: Tensor) -> TensorDict:
-        """Return no parameters: the module holds them."""
-        return TensorDict({}, batch_size=[], device=key.device)
-
-    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty memory, [E]."""
-        return TensorDict({}, batch_size=[envs], device=device)
 
     def act(
         self,

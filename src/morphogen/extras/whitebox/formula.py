@@ -65,9 +65,16 @@ def coalition_accuracy(
     """
     born = epoch.unsqueeze(-1) - slots.age
     gain = slots.alpha * seed_gain(instance.width, instance.label_noise, slots.blueprint, born)
-    place = torch.arange(gain.shape[-1], device=gain.device)
-    on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
+    on = members(coalition, players(slots))
     return BASE_POINTS + choose(on, gain.unsqueeze(1), 0.0).amax(-1)
+
+
+def members(coalition: Tensor, able: Tensor) -> Tensor:
+    """Seeds of each coalition that are able to help.  coalition int64 [E, K], able bool [E, S] ->
+    bool [E, K, S].
+    """
+    place = torch.arange(able.shape[-1], device=able.device)
+    return (coalition.unsqueeze(-1) >> place & 1).bool() & able.unsqueeze(1)
 
 
 def optimal_value(

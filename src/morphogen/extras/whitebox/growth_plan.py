@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.extras.whitebox.formula import BASE_POINTS, GAIN_POINTS
+from morphogen.extras.whitebox.formula import BASE_POINTS, GAIN_POINTS, members
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
@@ -67,11 +67,8 @@ def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor
     view = instance.view_code
     right = constant_table(KINDS, torch.int64, view.device)[view]
     helps = players(slots) & (slots.alpha >= FULL) & (slots.blueprint == right.unsqueeze(-1))
-    place = torch.arange(helps.shape[-1], device=view.device)
-    on = (coalition.unsqueeze(-1) >> place & 1).bool() & helps.unsqueeze(1)
-    return view_points(view).unsqueeze(-1) + choose(
-        on.any(-1), GAIN_POINTS, torch.zeros_like(coalition).float()
-    )
+    gains = members(coalition, helps).any(-1).to(torch.float32) * GAIN_POINTS
+    return view_points(view).unsqueeze(-1) + gains
 
 
 def view_points(view: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import SlotPlan
 from morphogen.hosts.sites import SlotIndex, SlotParams, slot_layouts
@@ -44,31 +43,22 @@ def split_params(
     """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing
     runs.
     """
-    layouts = _block_layouts(plans, net=net)
-    sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
+    slots = [
+        [*zip(plan.sizes, slot_layouts(plan, s, net=net), strict=True)] if plan.groups else []
+        for s, plan in enumerate(plans)
+    ]
+    sizes = [rows * size for blocks in slots for rows, layout in blocks for size in layout.sizes]
     parts = iter(buffer.split_with_sizes(sizes))
     params = [
         tuple(
             [
                 {leaf.name: next(parts).view(rows, *leaf.shape) for leaf in layout.leaves}
-                for rows, layout in slot
+                for rows, layout in blocks
             ]
         )
-        for slot in layouts
+        for blocks in slots
     ]
-    return tuple([slot or None for slot in params])
-
-
-def _block_layouts(
-    plans: tuple[SlotPlan, ...], *, net: Net
-) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
-    """Rows and layout of every block, per slot; empty where nothing runs."""
-    layouts = []
-    for s, plan in enumerate(plans):
-        sizes = (*[group.size for group in plan.groups], plan.gates)
-        pairs = zip(sizes, slot_layouts(plan, s, net=net), strict=True)
-        layouts.append(tuple(pairs) if plan.groups else ())
-    return tuple(layouts)
+    return tuple([blocks or None for blocks in params])
 
 
 def build_param_index(
@@ -78,11 +68,12 @@ def build_param_index(
     slots = len(net.slots)
     owners = []
     sizes = []
-    for s, (index, layouts) in enumerate(zip(indices, _block_layouts(plans, net=net), strict=True)):
-        targets = () if index is None else index.owners
-        for env, (_, layout) in zip(targets, layouts, strict=True):
+    for s, (plan, index) in enumerate(zip(plans, indices, strict=True)):
+        if index is None:
+            continue
+        for env, layout in zip(index.owners, slot_layouts(plan, s, net=net), strict=True):
             owners += [env * slots + s for _ in layout.leaves]
-            sizes += [leaf.size for leaf in layout.leaves]
+            sizes += layout.sizes
     if not owners:
         return None
     owner = torch.cat(owners)

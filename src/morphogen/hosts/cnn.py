@@ -90,28 +90,26 @@ class CnnNetworks:
         return images_innermost(inputs)
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
-        """Compute block `col` before a slot `r0c{col}`; nothing before a slot after a pool."""
-        row, col = self.host.all_slots[i].place
-        return x if row else self._block(col, x, rows)
+        """Compute the block before a slot in row 0; nothing before a slot after a pool.
 
-    def _block(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
-        """Convolution, normalisation, ReLU and width mask of block i.
-
-        Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] shared by all rows -> [B, H, W, R, C_i].
+        Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] shared by all rows -> [B, H, W, R, C].
         """
-        mask = rows.pick(rows.masks.channels[i])
+        after_pool, block = self.host.all_slots[i].place
+        if after_pool:
+            return x
+        mask = rows.pick(rows.masks.channels[block])
         weight, gain, bias = (
-            rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias")
+            rows.pick(rows.leaves[f"block{block}.{name}"]) for name in ("conv", "gain", "bias")
         )
         # Parameters are masked instead of activations: equal zeros, also in gradients, on far
         # smaller tensors.
-        weight = weight * rows.pick(rows.masks.taps[i])
+        weight = weight * rows.pick(rows.masks.taps[block])
         gain = gain * mask
         bias = bias * mask
         z = stacked_conv(x, weight)
         if self.host.norm == "batch":
             return batch_norm(z, gain, bias, relu=True)
-        inverse_count = rows.pick(rows.masks.inverse_count[i])
+        inverse_count = rows.pick(rows.masks.inverse_count[block])
         return masked_group_norm(
             z, gain, bias, channel_mask=mask, inverse_count=inverse_count, relu=True
         )

@@ -104,8 +104,7 @@ def _apply_slot(
         inputs = take_rows(h.detach(), index.input_rows)
     else:
         inputs = seed_inputs(h, index.input_rows, index.seeds.source, index.seeds.gates)
-    sizes = [group.size for group in plan.groups]
-    *blocks, gate_inputs = inputs.split_with_sizes([*sizes, plan.gates], -2)
+    *blocks, gate_inputs = inputs.split_with_sizes(list(plan.sizes), -2)
     codes = [group.blueprint for group in plan.groups]
     *seeds, gates = params
     openness = None

@@ -54,18 +54,12 @@ _CODES = len(Blueprint)
 GATES = 0  # group of the gates, in the place of the code that means no blueprint
 
 
-@dataclass(frozen=True, slots=True)
-class BlueprintGroup:
+class BlueprintGroup(NamedTuple):
     """Seeds of one blueprint in one slot: added rows first, rows under MULTIPLY last."""
 
     blueprint: Blueprint
-    added: int
+    size: int  # rows of both halves
     multiplied: int
-
-    @property
-    def size(self) -> int:
-        """Rows of both halves."""
-        return self.added + self.multiplied
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +68,11 @@ class SlotPlan:
 
     groups: tuple[BlueprintGroup, ...]  # in the order of computation
     gates: int  # rows that run a gate network
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of every group, then of the gates."""
+        return (*[group.size for group in self.groups], self.gates)
 
     @property
     def multiplied_spans(self) -> tuple[tuple[int, int], ...]:
@@ -280,11 +279,7 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
 
 
 def _read_slot_plan(sizes: list[int], multiplied: list[int]) -> SlotPlan:
-    groups = [
-        BlueprintGroup(b, sizes[b] - multiplied[b], multiplied[b])
-        for b in COMPUTE_ORDER
-        if sizes[b]
-    ]
+    groups = [BlueprintGroup(b, sizes[b], multiplied[b]) for b in COMPUTE_ORDER if sizes[b]]
     return SlotPlan(tuple(groups), sizes[GATES])
 
 
@@ -299,4 +294,5 @@ def empty_plan(envs: int, net: Net) -> Plan:
         ((), (4, 4))
     """
     slots = len(net.slots)
-    return read_plan([0] * (4 * slots * _CODES + slots) + [envs] * slots, net)
+    nothing = (SlotPlan((), 0),) * slots
+    return Plan(nothing, nothing, births=(0,) * slots, rows=(envs,) * slots)

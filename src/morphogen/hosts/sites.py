@@ -68,7 +68,7 @@ def _slot_index(
     )
 
 
-def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex | None, ...]:
+def training_indices(slots: Slots, plan: Plan) -> tuple[SlotIndex | None, ...]:
     """Index lists of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
     if not any(slot_plan.groups for slot_plan in plan.train):
         return (None,) * len(plan.train)

@@ -6,14 +6,13 @@ before the channels; any axes may lie between them and the samples.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.compat import apply_function
+from morphogen.compat import apply_function, copy_each
 from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
     block_args,
@@ -146,12 +145,12 @@ def _torch_blend(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the blended features, and the tanh of the deltas that multiply."""
     tanh = None
+    table = torch.cat([*deltas, _zero_row(features)], _ROWS)
     if ends:
-        parts = _split_spans(torch.cat(list(deltas), _ROWS), ends)
-        tanh = torch.tanh(torch.cat(parts[1::2], _ROWS))
-        products = tanh * take_rows(features, _multiplied_rows(seeds.rows, ends))
-        deltas = _replace_spans(parts, products)
-    added = take_rows(torch.cat([*deltas, _zero_row(features)], _ROWS), seeds.source)
+        tanh = torch.tanh(torch.cat(_spans(table, ends), _ROWS))
+        products = tanh * take_rows(features, torch.cat(_spans(seeds.rows, ends, axis=0)))
+        _write_spans(table, ends, products)
+    added = take_rows(table, seeds.source)
     factor = F.pad(seeds.factor, (0, 1)).index_select(-1, seeds.source)
     return torch.addcmul(features, added, _expand_rows(factor, features)), tanh
 
@@ -176,33 +175,27 @@ def _torch_gradients(
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     delta_grads = row_grads * _expand_rows(factor, row_grads)
     if features is not None and tanh is not None:
-        parts = _split_spans(delta_grads, ends)
-        products = torch.cat(parts[1::2], _ROWS)
-        factors = take_rows(features, _multiplied_rows(rows, ends))
-        nothing = grad.new_zeros(*grad.shape[:_ROWS], rows.shape[0] + 1, grad.shape[-1])
-        multiplied = _replace_spans(_split_spans(nothing, ends), products * tanh)
-        grad = grad + take_rows(torch.cat(multiplied, _ROWS), source)
-        products = torch.ops.aten.tanh_backward(products * factors, tanh)
-        delta_grads = torch.cat(_replace_spans(parts, products), _ROWS)
+        outputs = torch.cat(_spans(delta_grads, ends), _ROWS)
+        factors = take_rows(features, torch.cat(_spans(rows, ends, axis=0)))
+        table = grad.new_zeros(*grad.shape[:_ROWS], rows.shape[0] + 1, grad.shape[-1])
+        _write_spans(table, ends, outputs * tanh)
+        grad = grad + take_rows(table, source)
+        products = torch.ops.aten.tanh_backward(outputs * factors, tanh)
+        _write_spans(delta_grads, ends, products)
     return [grad, sums, *delta_grads.split_with_sizes(sizes, _ROWS)]
 
 
-def _split_spans(x: Tensor, ends: list[int], axis: int = _ROWS) -> list[Tensor]:
-    """Split seeds into those that are added and, in every second part, those that multiply."""
-    cuts = pairwise([0, *ends, x.shape[axis]])
-    return list(x.split_with_sizes([last - first for first, last in cuts], axis))
+def _spans(x: Tensor, ends: list[int], *, axis: int = _ROWS) -> list[Tensor]:
+    """Views of the seeds that multiply."""
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return [x.narrow(axis, first, end - first) for first, end in pairs]
 
 
-def _replace_spans(parts: list[Tensor], values: Tensor) -> list[Tensor]:
-    """Return the parts with other values of the seeds that multiply.  values [..., M, C]."""
-    sizes = [part.shape[_ROWS] for part in parts[1::2]]
-    new = values.split_with_sizes(sizes, _ROWS)
-    return [part if n % 2 == 0 else new[n // 2] for n, part in enumerate(parts)]
-
-
-def _multiplied_rows(rows: Tensor, ends: list[int]) -> Tensor:
-    """Rows of the seeds that multiply.  int64 [M]."""
-    return torch.cat(_split_spans(rows, ends, 0)[1::2])
+def _write_spans(x: Tensor, ends: list[int], values: Tensor) -> None:
+    """Replace the seeds that multiply.  values [..., M, C]."""
+    spans = _spans(x, ends)
+    sizes = [span.shape[_ROWS] for span in spans]
+    copy_each(spans, values.split_with_sizes(sizes, _ROWS))
 
 
 def _zero_row(like: Tensor) -> Tensor:

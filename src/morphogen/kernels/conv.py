@@ -40,6 +40,10 @@ def stacked_conv(x: Tensor, weight: Tensor) -> Tensor:
     form = form_of("conv", x, weight)
     if form is Form.MATRIX:
         return _matrix_conv(x, weight)
+    if form is Form.ORDERED and weight.shape[0] == 1 and not _is_depthwise(x, weight):
+        # torch computes a single group in another order than several
+        both = stacked_conv(torch.cat((x, x), -2), torch.cat((weight, weight)))
+        return both[..., :1, :].contiguous()
     if form in (Form.KERNEL, Form.ORDERED):
         return apply_function(_Conv, x, weight, form)
     return _torch_conv(x, weight)
@@ -94,8 +98,6 @@ def _kernel_gradients(
 def _ordered_conv(x: Tensor, weight: Tensor) -> Tensor:
     if _is_depthwise(x, weight):  # an output has the products of one kernel, which one thread adds
         return _torch_conv(x, weight)
-    if weight.shape[0] == 1:  # torch computes a single group in another order than several
-        return _ordered_conv(_repeat_row(x), torch.cat((weight, weight)))[..., :1, :].contiguous()
     with one_thread(x.device):  # threads of torch add the parts of each
         return _torch_conv(x, weight)
 
@@ -104,10 +106,6 @@ def _ordered_gradients(
     grad: Tensor, x: Tensor, weight: Tensor, needs: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of x, empty unless it `needs` one, and weight."""
-    if weight.shape[0] == 1 and not _is_depthwise(x, weight):
-        both = torch.cat((weight, weight))
-        x_grad, weight_grad = _ordered_gradients(_repeat_row(grad), _repeat_row(x), both, needs)
-        return x_grad[..., :1, :].contiguous() if needs else x_grad, weight_grad[:1]
     images, flat = _to_torch(x, weight)
     kernel = weight.shape[-1]
     sizes = (1, 1), (kernel // 2,) * 2, (1, 1), False, (0, 0), images.shape[1] // flat.shape[1]
@@ -138,13 +136,6 @@ def _to_torch(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
     """Return True where every channel is a group of its own, of several in a network."""
     return weight.shape[2] < x.shape[-1]
-
-
-def _repeat_row(x: Tensor) -> Tensor:
-    """Return the activations of one network as activations of two.  [B, H, W, 1, C] -> [B, H, W, 2,
-    C].
-    """
-    return torch.cat((x, x), -2)
 
 
 def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:

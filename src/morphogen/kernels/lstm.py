@@ -5,7 +5,7 @@ epoch by epoch. Here all that does not depend on the next epoch is computed at o
 gradient of the weights is one product.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,17 +14,12 @@ from morphogen.compat import apply_function
 from morphogen.kernels.native import Function
 
 
-class CellStep(NamedTuple):
-    """One step of the cell."""
+def lstm_cell(
+    gates_in: Tensor, h: Tensor, c: Tensor, w_hh: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Take one step of the LSTM cell, gates i f g o.
 
-    h: Tensor  # [E, H]
-    c: Tensor  # [E, H]
-    gates: Tensor  # [E, 4 H], activations of i f g o
-
-
-def lstm_cell(gates_in: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> CellStep:
-    """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H], w_hh [4 H,
-    H].
+    Shapes: gates_in [E, 4 H], h, c [E, H], w_hh [4 H, H] -> h, c, activations of the gates.
     """
     i, f, g, o = torch.addmm(gates_in, h, w_hh.T).chunk(4, dim=-1)
     i = torch.sigmoid(i)
@@ -32,7 +27,7 @@ def lstm_cell(gates_in: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> CellStep:
     g = torch.tanh(g)
     o = torch.sigmoid(o)
     c = f * c + i * g
-    return CellStep(o * torch.tanh(c), c, torch.cat((i, f, g, o), dim=-1))
+    return o * torch.tanh(c), c, torch.cat((i, f, g, o), dim=-1)
 
 
 def lstm_unroll(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> Tensor:

@@ -3,9 +3,9 @@ activations.
 """
 
 import importlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -29,15 +29,8 @@ _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 # by operator: what fills its results, and what allocates them
 KERNELS: dict[Any, tuple[Callable, Callable]] = {}
-
-
-class _Calls(threading.local):
-    """Observer of the calls of kernels in this thread; None: no observer."""
-
-    observe: Callable[[Callable, tuple], object] | None = None
-
-
-_calls = _Calls()
+Observer = Callable[[Callable, tuple], object]
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)  # of kernel calls
 
 
 class Function(torch.autograd.Function):
@@ -89,22 +82,20 @@ def operator(
 def call_kernel(name: str, *args: Any) -> None:
     """Run a kernel; tensors, also those in tuples, are passed as addresses, None as 0."""
     kernel = getattr(_native, name)
-    if _calls.observe is not None:
-        _calls.observe(kernel, args)
+    observe = _observer.get()
+    if observe is not None:
+        observe(kernel, args)
     kernel(*(to_kernel_arg(arg) for arg in args))
 
 
 @contextmanager
-def observe_kernels(observe: Callable[[Callable, tuple], object]) -> Iterator[None]:
-    """Call `observe` with every kernel and its arguments before it runs, in this thread and
-    context.
-    """
-    before = _calls.observe
-    _calls.observe = observe
+def observe_kernels(observe: Observer) -> Iterator[None]:
+    """Call `observe` with every kernel and its arguments before it runs, in this context."""
+    token = _observer.set(observe)
     try:
         yield
     finally:
-        _calls.observe = before
+        _observer.reset(token)
 
 
 def to_kernel_arg(arg: Any) -> Any:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.compat import apply_function
@@ -23,7 +22,9 @@ def max_pool2d(x: Tensor) -> Tensor:
         >>> mg.hosts.max_pool2d(torch.arange(16.0).view(1, 4, 4, 1, 1)).flatten().tolist()
         [5.0, 7.0, 13.0, 15.0]
     """
-    return apply_function(_Pool, x)[0]
+    if form_of("pool", x) is Form.KERNEL:
+        return apply_function(_Pool, x)[0]
+    return _torch_pool(x)
 
 
 class _Pool(torch.autograd.Function):
@@ -31,7 +32,7 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        return (_pool if form_of("pool", x) is Form.KERNEL else _torch_pool)(x)
+        return _pool(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -42,28 +43,17 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (argmax,) = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        unpool = _pool_backward if form_of("pool", grad) is Form.KERNEL else _torch_unpool
-        return unpool(grad, argmax, ctx.size)
+        return _pool_backward(grads[0].contiguous(), argmax, ctx.size)
 
 
-def _torch_pool(x: Tensor) -> tuple[Tensor, Tensor]:
+def _torch_pool(x: Tensor) -> Tensor:
+    """Take the largest of windows; unlike `F.max_pool2d`, its gradient adds nothing up, for which a
+    GPU has no order.
+    """
     height, width = (side // 2 * 2 for side in x.shape[1:3])
     pairs = torch.unflatten(x[:, :height, :width], 2, (-1, 2))
     windows = torch.unflatten(pairs, 1, (-1, 2)).movedim(2, 3).flatten(3, 4)
-    out, argmax = windows.max(3)  # [B, H // 2, W // 2, 4, R, C]
-    return out, argmax
-
-
-def _torch_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    """Add nothing up, unlike the gradient of `F.max_pool2d`, whose order of additions varies on a
-    GPU.
-    """
-    pixels = torch.arange(4, device=grad.device).view(4, 1, 1)
-    windows = torch.where(argmax.unsqueeze(3) == pixels, grad.unsqueeze(3), 0.0)
-    x_grad = torch.unflatten(windows, 3, (2, 2)).movedim(3, 2).flatten(1, 2).flatten(2, 3)
-    height, width = size
-    return F.pad(x_grad, (0, 0, 0, 0, 0, width % 2, 0, height % 2))
+    return windows.max(3).values  # [B, H // 2, W // 2, R, C]
 
 
 def _kernel(results: tuple[Tensor, Tensor], x: Tensor) -> None:

@@ -108,13 +108,13 @@ class RandomPolicy(ParameterFree):
         """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
         legal = distribution.build_support(masks)
         values = legal.value.unsqueeze(-3).expand(-1, legal.slot.shape[-1], -1, -1)
-        shapes = (mask.shape for mask in (legal.op, legal.slot, values))
-        even = (torch.zeros(shape, dtype=torch.float32, device=noise.device) for shape in shapes)
+        masks_of_tables = legal.op, legal.slot, values
+        even = [torch.zeros_like(mask, dtype=torch.float32) for mask in masks_of_tables]
         tables = distribution.LogitTables(*even)
         dist = distribution.normalise_tables(tables, legal, distribution.NO_FLOOR)
-        sample = distribution.sample_action(dist, noise)
-        out: Any = deterministic_output(sample.action, masks, hidden)
-        return out.replace(op_prob=dist.floored.op.exp(), entropy=sample.entropy)
+        action, entropy = distribution.sample_action(dist, noise)
+        out: Any = deterministic_output(action, masks, hidden)
+        return out.replace(op_prob=dist.floored.op.exp(), entropy=entropy)
 
 
 def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:

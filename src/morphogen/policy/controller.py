@@ -7,7 +7,6 @@ units, `W = max(8, H // 2)`.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -30,43 +29,35 @@ from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
 
 ControllerParams = dict[str, Tensor]
+ParamShapes = dict[str, tuple[int, ...]]
 _NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
 _ENABLED = column_index(SLOT)["enabled"]
 _NEVER_MAX = -1e9
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerLeaf:
-    """One parameter and its initial value: `orthogonal` and `normal` with a gain, `ones`, `zeros`,
-    `forget` (LSTM).
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    initial: str
-    gain: float = 1.0
+_GAINS = {  # of orthogonal weights
+    "core.w_ih": 1.0,
+    "core.w_hh": 1.0,
+    "op.out.weight": 0.01,
+    "leaf.out.weight": 0.01,
+    "value.out.weight": 0.1,
+    "contribution.out.weight": 0.1,
+}
 
 
-_GAINS = {"op.out": 0.01, "leaf.out": 0.01, "value.out": 0.1, "contribution.out": 0.1}
-
-
-def _layers(sizes: dict[str, tuple[int, ...]]) -> list[ControllerLeaf]:
-    """Return the leaves of layers by name: linear ones by inputs and outputs, normalisations by
+def _layers(sizes: dict[str, tuple[int, ...]]) -> ParamShapes:
+    """Return the parameters of layers by name: linear ones by inputs and outputs, normalisations by
     width.
     """
-    leaves: list[ControllerLeaf] = []
+    shapes: ParamShapes = {}
     for name, size in sizes.items():
-        initial = "ones" if len(size) == 1 else "orthogonal"
-        gain = _GAINS.get(name, math.sqrt(2.0))
-        leaves.append(ControllerLeaf(f"{name}.weight", size[::-1], initial, gain))
-        leaves.append(ControllerLeaf(f"{name}.bias", size[-1:], "zeros"))
-    return leaves
+        shapes[f"{name}.weight"] = size[::-1]
+        shapes[f"{name}.bias"] = size[-1:]
+    return shapes
 
 
-def controller_leaves(
-    hidden: int, blueprint_dim: int, *, contribution: bool
-) -> tuple[ControllerLeaf, ...]:
-    """Return all parameters of a network of this size."""
+def param_shapes(hidden: int, blueprint_dim: int, *, contribution: bool) -> ParamShapes:
+    """Return the shapes of all parameters of a network of this size."""
     wide = max(8, hidden // 2)
     encoders = {
         "base.in": (len(ENV) + len(INSTANCE), wide),
@@ -92,42 +83,40 @@ def controller_leaves(
     }
     if contribution:
         heads["contribution.out"] = (wide, 1)
-    return (
-        ControllerLeaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
-        *_layers(encoders),
-        ControllerLeaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
-        ControllerLeaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
-        ControllerLeaf("core.bias", (4 * hidden,), "forget"),
-        *_layers(heads),
-    )
+    return {
+        "embed.weight": (_NO_SEED + 1, blueprint_dim),
+        **_layers(encoders),
+        "core.w_ih": (4 * hidden, hidden),
+        "core.w_hh": (4 * hidden, hidden),
+        "core.bias": (4 * hidden,),
+        **_layers(heads),
+    }
 
 
-def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
-    """Return the initial value of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
-    if leaf.initial in ("zeros", "ones", "forget"):
-        one = float(leaf.initial == "ones")
-        values = torch.full(leaf.shape, one, dtype=torch.float32, device=stream.device)
-        if leaf.initial == "forget":
-            values.chunk(4)[1].fill_(1.0)
+def _init_leaf(name: str, shape: tuple[int, ...], stream: Tensor) -> Tensor:
+    """Return the initial value of a parameter.  stream int64 [5] -> float32 of this shape."""
+    if len(shape) == 1:
+        one = float(name.endswith("norm.weight"))
+        values = torch.full(shape, one, dtype=torch.float32, device=stream.device)
+        if name == "core.bias":
+            values.chunk(4)[1].fill_(1.0)  # forget gates are open
         return values
-    noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
-    if leaf.initial == "normal":
-        return leaf.gain * noise
+    noise = rng.normal(stream, math.prod(shape)).view(shape)
+    if name == "embed.weight":
+        return 0.02 * noise
     # Orthonormal rows or columns, whichever are fewer, uniformly distributed.
-    is_tall = leaf.shape[0] >= leaf.shape[1]
+    is_tall = shape[0] >= shape[1]
     with one_thread(stream.device):
         q, r = torch.linalg.qr((noise if is_tall else noise.T).double())
     q = (q * r.diagonal().sign()).float()
-    return leaf.gain * (q if is_tall else q.T.contiguous())
+    return _GAINS.get(name, math.sqrt(2.0)) * (q if is_tall else q.T.contiguous())
 
 
-def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> ControllerParams:
+def init_params(stream_key: Tensor, shapes: ParamShapes) -> ControllerParams:
     """Return initial parameters, each from a separate stream.  stream_key int64 [3]."""
-    streams = (
-        rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters))
-    )
     return {
-        leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)
+        name: _init_leaf(name, shape, rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i))
+        for i, (name, shape) in enumerate(shapes.items())
     }
 
 

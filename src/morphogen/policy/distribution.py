@@ -6,7 +6,9 @@ The value heads are ten rows per slot (`ROWS`), one for each pair of head and op
 padded to the widest head.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 from morphogen.kernels.elementwise import by_vectors
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import Table, choose, constant_table, positions
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
+from morphogen.vocab.action import HEADS, PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
 ROWS: tuple[tuple[Head, Op], ...] = tuple(
@@ -27,11 +29,6 @@ LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one score per slot and op, except WAIT
 # 38 lanes of noise before the lanes of the slots
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)
-FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer after the tables for "alpha target FULL"
-    SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
-    for i, (head, _) in enumerate(ROWS)
-    if head is Head.ALPHA_TARGET
-)
 ILLEGAL_LOG_PROB = -1e4  # log-prob of an illegal value: finite, so that an error shows as a number
 _MASKED = -1e9
 _SMALLEST_LOG = -87.0  # exp of it is a normal float32 below 1e-37
@@ -44,27 +41,32 @@ def noise_lanes(slots: int) -> int:
     return LANES + slots
 
 
-def _padded_positions(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ...]:
-    """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end
+def _padded_lanes(heads: Sequence[Head]) -> tuple[tuple[int, ...], ...]:
+    """Position in a concatenation of the values of these heads, per head and padded lane; the end
     where padded.
     """
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    end = sum(sizes)
+    sizes = [SIZES[head] for head in heads]
+    ends = [*accumulate(sizes)]
     return tuple(
-        starts[o] + lane if lane < sizes[o] else end for o in owners for lane in range(WIDTH)
+        tuple(end - size + lane if lane < size else ends[-1] for lane in range(WIDTH))
+        for size, end in zip(sizes, ends, strict=True)
     )
 
 
-_HEAD_SIZES = tuple(SIZES[head] for head in VALUE_HEADS)
 _FLOOR_OF = tuple(int(head) for head, _ in ROWS)
-_ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
-_ROW_LANES = _padded_positions(
-    tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS)))
-)
+_ROW_LANES = _padded_lanes([head for head, _ in ROWS])
 # Outputs of the layer after the tables; padded lanes repeat the last logit, and are never legal.
-_LEAF_ROWS = (*range(SCORES), *(SCORES + min(lane, LOGITS - 1) for lane in _ROW_LANES))
-_PAD_MASKS = _padded_positions(_HEAD_SIZES, owners=_ROW_HEAD)
-_PAD_NOISE = _padded_positions(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))
+_LEAF_ROWS = (
+    *range(SCORES),
+    *(SCORES + min(lane, LOGITS - 1) for lanes in _ROW_LANES for lane in lanes),
+)
+FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer after the tables for "alpha target FULL"
+    SCORES + lanes[AlphaTarget.FULL]
+    for lanes, (head, _) in zip(_ROW_LANES, ROWS, strict=True)
+    if head is Head.ALPHA_TARGET
+)
+_HEAD_LANES = _padded_lanes(VALUE_HEADS)
+_MASK_LANES = tuple(_HEAD_LANES[VALUE_HEADS.index(head)] for head, _ in ROWS)
 # Row of (op, value head); 0 where the op does not use the head.
 _ROW_OF = tuple(
     tuple(ROWS.index((head, op)) if (head, op) in ROWS else 0 for head in VALUE_HEADS) for op in Op
@@ -115,19 +117,10 @@ def _value_rows(op: Tensor) -> Tensor:
 
 def build_support(masks: ActionMasks) -> Support:
     """Return masks in the shape of the tables.  masks [...]."""
-    parts = [
-        masks.blueprint,
-        masks.style,
-        masks.tempo,
-        masks.alpha_target,
-        masks.alpha_speed,
-        masks.alpha_curve,
-    ]
+    parts = [getattr(masks, name) for name in HEADS[2:]]
     padding = torch.zeros_like(parts[0][..., :1])
-    lanes = constant_table(_PAD_MASKS, torch.int64, padding.device)
-    value = torch.unflatten(
-        torch.cat((*parts, padding), dim=-1)[..., lanes], -1, (len(ROWS), WIDTH)
-    )
+    lanes = constant_table(_MASK_LANES, torch.int64, padding.device)
+    value = torch.cat((*parts, padding), dim=-1)[..., lanes]
     return Support(masks.op, masks.slot, value)
 
 
@@ -210,21 +203,11 @@ def normalise_tables(tables: LogitTables, legal: Support, floor: Floor) -> Facto
     return FactoredCategorical(floored, raw, legal)
 
 
-class SampledAction(NamedTuple):
-    """An action and its conditionals, one per head; those that its op does not use are 0."""
+def sample_action(dist: FactoredCategorical, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.
 
-    action: Tensor
-    """int64 [..., 8]."""
-    log_prob: Tensor
-    """float32 [..., 8], given earlier heads."""
-    entropy: Tensor
-    """float32 [..., 8], nats, of the conditional that the value was drawn from."""
-
-
-def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
-    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise float32 [...,
-    38 + S] -> [...].
-
+    Shapes: noise float32 [..., 38 + S] -> action int64 [..., 8]; entropy float32 [..., 8], nats, of
+    the conditional that each value was drawn from, 0 where the op does not use the head.
     Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
     lanes = noise.unsqueeze(-2).split_with_sizes(
@@ -236,29 +219,19 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
     rows = _value_rows(op[0].squeeze(-1))
     table = _gather_rows(dist.floored.value.flatten(-2), slot[0]).squeeze(-2)
     values = _gather_rows(torch.unflatten(table, -1, (len(ROWS), WIDTH)), rows)
-    pad_noise = constant_table(_PAD_NOISE, torch.int64, rows.device)
-    padded = F.pad(lanes[1].squeeze(-2), (0, 1))[..., pad_noise]
-    value_noise = torch.unflatten(padded, -1, (len(VALUE_HEADS), WIDTH))
+    pad_noise = constant_table(_HEAD_LANES, torch.int64, rows.device)
+    value_noise = F.pad(lanes[1].squeeze(-2), (0, 1))[..., pad_noise]
     value = _draw(values, _gather_rows(dist.support.value, rows), value_noise)
-    action, log_prob, entropy = (
-        torch.cat(heads, dim=-1) for heads in zip(op, slot, value, strict=True)
-    )
+    action, entropy = (torch.cat(heads, dim=-1) for heads in zip(op, slot, value, strict=True))
     relevant = relevant_heads(op[0].squeeze(-1))
     placeholder = constant_table(PLACEHOLDER, torch.int64, rows.device)
-    return SampledAction(
-        action=torch.where(relevant, action, placeholder),
-        log_prob=choose(relevant, log_prob, 0.0),
-        entropy=choose(relevant, entropy, 0.0),
-    )
+    return torch.where(relevant, action, placeholder), choose(relevant, entropy, 0.0)
 
 
-def _draw(log_p: Tensor, legal: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw from conditionals [..., k, n].  -> value int64, its log-probability, entropy, [..., k]
-    each.
-    """
+def _draw(log_p: Tensor, legal: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from conditionals [..., k, n].  -> value int64, entropy, [..., k] each."""
     finite = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
-    value = choose(legal, finite + noise, -torch.inf).argmax(-1)
-    return value, log_p.gather(-1, value.unsqueeze(-1)).squeeze(-1), _entropy(log_p)
+    return choose(legal, finite + noise, -torch.inf).argmax(-1), _entropy(log_p)
 
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:

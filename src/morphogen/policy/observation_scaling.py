@@ -5,24 +5,17 @@ statistics over all slots.
 """
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.decision import Observation, join_vectors, split_vectors
-from morphogen.state.tree_ops import (
-    Table,
-    choose,
-    computed_table,
-    constant_table,
-    get_leaf,
-    replace,
-)
-from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flat_flag_index
+from morphogen.state.decision import Observation
+from morphogen.state.tree_ops import choose, constant_table, expand_mask, get_leaf, replace
+from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flag_index
 
 _LIMIT = 10.0
 _EPS = 1e-6
 _MOMENTS = ("count", "mean", "m2")
-_NORMALISED = tuple(feature.normalised for features in FEATURES.values() for feature in features)
 _HAS_SEED = column_index(SLOT)["has_seed"]
 
 
@@ -67,23 +60,15 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         >>> bool((scaled.env == inputs.observation.env).all())
         True
     """
-    raw = _joined(observation)
-    slots = observation.slots.shape[-2]
-    count, mean, m2 = (
-        torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in _MOMENTS
-    )
-    deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
-    known = constant_table(_NORMALISED, torch.bool, raw.device) & (count > 0)
-    columns = computed_table(_columns, slots, dtype=torch.int64, device=raw.device)
-    known, mean, deviation = (
-        column.index_select(0, columns) for column in (known, mean, deviation)
-    )
-    units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
-    scaled = torch.where(
-        known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw
-    )
-    env, instance, each = split_vectors(scaled)
-    return replace(observation, env=env, instance=instance, slots=each)
+    scaled: dict[str, Tensor] = {}
+    for name, valid in valid_entries(observation).items():
+        raw = getattr(observation, name)
+        count, mean, m2 = (get_leaf(stats, (name, key)) for key in _MOMENTS)
+        deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
+        units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
+        known = normalised_features(name, raw.device) & (count > 0)
+        scaled[name] = torch.where(known, choose(valid, units, 0.0), raw)
+    return replace(observation, **scaled)
 
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
@@ -97,38 +82,12 @@ def valid_entries(observation: Observation) -> dict[str, Tensor]:
     """Masks of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped
     like each vector.
     """
-    slots = observation.slots.shape[-2]
-    valid = _valid_entries(_joined(observation), observation.finite, slots)
-    return dict(zip(FEATURES, split_vectors(valid), strict=True))
-
-
-def _joined(observation: Observation) -> Tensor:
-    return join_vectors(observation.env, observation.instance, observation.slots)
-
-
-def _valid_entries(raw: Tensor, finite: Tensor, slots: int) -> Tensor:
-    """Mask of the valid entries of a row of `join_vectors`."""
-    flags = computed_table(_flags, slots, dtype=torch.int64, device=raw.device)
-    return (raw != 0)[..., flags].all(-1) & (raw.abs() <= FEATURE_LIMIT) & finite.unsqueeze(-1)
-
-
-def _flags(slots: int) -> Table:
-    """Per feature of a row of `join_vectors`, the index of its flag, and of the flag that its slot
-    has a seed.
-    """
-    flags = flat_flag_index(slots)
-    first = len(flags) - 1 - slots * len(SLOT)
-    end = len(flags) - 1
-    seeds = [
-        first + (i - first) // len(SLOT) * len(SLOT) + _HAS_SEED if first <= i < end else end
-        for i in range(end + 1)
-    ]
-    return tuple(zip(flags, seeds, strict=True))
-
-
-def _columns(slots: int) -> Table:
-    """Per feature of a row of `join_vectors`, its column among the features of all vectors; 0 for
-    the 1.
-    """
-    own = len(_NORMALISED) - len(SLOT)
-    return (*range(own), *[*range(own, len(_NORMALISED))] * slots, 0)
+    has_seed = observation.slots[..., _HAS_SEED, None] != 0
+    masks: dict[str, Tensor] = {}
+    for name, features in FEATURES.items():
+        raw = getattr(observation, name)
+        flags = constant_table(flag_index(features), torch.int64, raw.device)
+        flagged = F.pad(raw, (0, 1), value=1.0)[..., flags] != 0
+        masks[name] = flagged & (raw.abs() <= FEATURE_LIMIT) & expand_mask(observation.finite, raw)
+    masks["slots"] = masks["slots"] & has_seed
+    return masks

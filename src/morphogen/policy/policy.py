@@ -155,17 +155,17 @@ class NetworkPolicy:
             features = _network_inputs(normalise(get_branch(params, "observation"), obs))
             out, memory = self._step(net, NetworkInputs(features, legal), hidden)
             dist = distribution.normalise_tables(out.tables, legal, self.floor)
-        sample = distribution.sample_action(dist, noise)
+        action, entropy = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
             ActOutput,
             obs,
-            action=sample.action,
-            log_prob=sample.log_prob,
+            action=action,
+            log_prob=distribution.head_log_prob(dist, action),
             value=out.value + offset,
             hidden=memory,
             op_prob=dist.floored.op.exp(),
-            entropy=sample.entropy,
+            entropy=entropy,
             choices=count,
             forced=count == 1,
         )
@@ -202,9 +202,10 @@ class NetworkPolicy:
 
     def replay_inputs(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
         """Return the inputs of `rescore`: a rollout [T, E] with normalised observations."""
-        observation, masks = _decision_inputs(rollout)
-        inputs = _network_inputs(normalise(get_branch(params, "observation"), observation))
-        legal = distribution.build_support(masks)
+        parts: Any = rollout
+        observation = normalise(get_branch(params, "observation"), parts["observation"])
+        inputs = _network_inputs(observation)
+        legal = distribution.build_support(parts["masks"])
         keep = (~get_leaf(rollout, "reset_before")).float().unsqueeze(-1)
         inputs = {**inputs, **legal._asdict(), "action": get_leaf(rollout, "action"), "keep": keep}
         return TensorDict(
@@ -250,10 +251,6 @@ def get_branch(tree: Any, name: str) -> TensorDict:
     `tree[name]`.
     """
     return tree[name]
-
-
-def _decision_inputs(rollout: Any) -> tuple[Observation, ActionMasks]:
-    return rollout["observation"], rollout["masks"]
 
 
 _NETWORK_INPUTS = ("env", "instance", "slots", "blueprints")

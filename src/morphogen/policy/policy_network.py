@@ -153,7 +153,7 @@ class LstmNetwork(PolicyNetwork):
 
     def init(self, key: Tensor) -> ControllerParams:
         """Return initial parameters.  key int64 [3]."""
-        parts = controller.controller_leaves(
+        shapes = controller.param_shapes(
             self.hidden, self.blueprint_dim, contribution=self.contribution
         )
         outputs = range(SCORES + LOGITS)
@@ -165,7 +165,7 @@ class LstmNetwork(PolicyNetwork):
             name: constant_table(values, torch.float32, key.device).clone()
             for name, values in biases.items()
         }
-        return {**controller.init_params(key, parts), **start}
+        return {**controller.init_params(key, shapes), **start}
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Return the memory at the start of a segment: h and c float32 [E, H], 0; nothing if

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.policy.controller import controller_leaves
+from morphogen.policy.controller import param_shapes
 from morphogen.ppo.exchange import Exchange
 from morphogen.ppo.moments import stack_parts
 from morphogen.ppo.row_weights import Weights
@@ -13,7 +13,7 @@ from morphogen.vocab.action import HEADS
 # name -> (value, valid); 0-d, or a vector over its parts
 Metrics = dict[str, tuple[Tensor, Tensor]]
 # Parameters of the policy, whatever its size; a head that a run does without is never valid.
-LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
+LAYER_NAMES = tuple(param_shapes(1, 1, contribution=True))
 # Every metric of a minibatch step, and its reduction over the counted steps.
 STEP_REDUCTIONS = {
     "policy_loss": "mean",

@@ -125,7 +125,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     """
     slots = state.slots
     host = state.host
-    where = sites.training_indices(slots, plan, net=net)
+    where = sites.training_indices(slots, plan)
     weights, velocity = (
         blocks.flatten_params(
             sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params

@@ -66,7 +66,7 @@ def grown_logits(
         stored = type(stored)(
             {name: {"params": row} for name, row in seeds.items()}, batch_size=stored.batch_size
         )
-    where = sites.training_indices(state.slots, plan, net=net)
+    where = sites.training_indices(state.slots, plan)
     params = sites.gather_params(stored, "params", plan.train, where, net=net)
     host = state.host.params
     rows = HostRows(net.host_layout.split(host), net.networks.masks(state.instance, host), None)

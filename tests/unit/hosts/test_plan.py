@@ -40,7 +40,7 @@ def _state(own):
 @given(slots())
 def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
     plan = small_states.plan(_state(own), NET)
-    result = sites.training_indices(own, plan, net=NET)
+    result = sites.training_indices(own, plan)
     for s, (slot_plan, slot_index) in enumerate(zip(plan.train, result, strict=True)):
         assert (slot_index is None) == (not slot_plan.groups)
         if slot_index is None:
@@ -52,7 +52,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             multiplied = [e for e, way in members if way == 2]
             added = [e for e, way in members if way != 2]
             assert owners.tolist() == added + multiplied
-            assert (group.added, group.multiplied) == (len(added), len(multiplied))
+            assert (group.size, group.multiplied) == (len(added + multiplied), len(multiplied))
         gated = [e for e, (stage, _, way) in seeds if stage > 3 and way == 3]
         assert slot_index.owners[-1].tolist() == gated
         assert slot_index.seeds.rows[slot_index.seeds.gates].tolist() == gated

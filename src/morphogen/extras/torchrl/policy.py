@@ -85,7 +85,7 @@ class FactoredDistribution(Distribution):
         """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the
         greedy action.
         """
-        return distribution.sample_action(self.factored, noise).action
+        return distribution.sample_action(self.factored, noise)[0]
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Sample actions with the default generator of torch, int64 [*sample_shape, ..., 8]."""

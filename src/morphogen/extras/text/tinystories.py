@@ -25,7 +25,6 @@ from morphogen.extras.text.token_text import (
     LEAST_TOKENS,
     TextSplits,
     TokenText,
-    check_tokens,
 )
 
 SEPARATOR = b"<|endoftext|>"  # between stories
@@ -152,13 +151,11 @@ def read_tokens(path: Path, meta: Meta) -> TokenText:
         cuts.append(np.flatnonzero(part == meta.eos) + first)
     places = np.concatenate([*cuts, [len(tokens)]])
     bounds = np.stack([places[:-1] + 1, places[1:]], axis=1)
-    text = _build_text(
+    return _build_text(
         path,
         tokens.view(f"<i{dtype.itemsize}"),  # a tensor has the same bits as signed integers
         bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS],
     )
-    check_tokens(text.tokens, meta.vocab_size, str(path), "the vocab_size of meta.json")
-    return text
 
 
 def _map_file(path: Path) -> mmap.mmap | bytes:

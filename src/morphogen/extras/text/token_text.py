@@ -241,7 +241,7 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
     for split in SPLITS:
         text: TokenText = getattr(splits, split)
         _check_documents(text, f"{name}: {split}")
-        check_tokens(text.tokens, vocabulary, f"{name}: {split}", "the vocabulary")
+        _check_tokens(text.tokens, vocabulary, f"{name}: {split}")
         if _is_spread(text.tokens):
             got = "a text whose every second token is 0, as if its file were of a wider type"
             remedy = (
@@ -257,15 +257,17 @@ def _is_spread(tokens: Tensor) -> bool:
     return not any(part[::2].any() and part[1::2].any() for part in chunks)
 
 
-def check_tokens(tokens: Tensor, vocabulary: int, name: str, limit: str) -> None:
-    """Raise DataError for a token that is not below the vocabulary; `limit` names it in words."""
+def _check_tokens(tokens: Tensor, vocabulary: int, name: str) -> None:
+    """Raise DataError for a token that is not below the vocabulary."""
     for first in range(0, len(tokens), CHUNK):
         numbers = widen(tokens[first : first + CHUNK])
         lowest, highest = map(int, numbers.aminmax())
         if lowest < 0 or highest >= vocabulary:
             place = int(((numbers < 0) | (numbers >= vocabulary)).int().argmax())
-            got = f"{numbers[place]} at token {first + place}"
-            raise DataError(f"{name}: expected tokens in 0 .. {vocabulary - 1}, {limit}, got {got}")
+            raise DataError(
+                f"{name}: expected tokens in 0 .. {vocabulary - 1}, the vocabulary, got "
+                f"{numbers[place]} at token {first + place}"
+            )
 
 
 def _check_documents(text: TokenText, name: str) -> None:

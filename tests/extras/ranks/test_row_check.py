@@ -16,14 +16,14 @@ SETUP = tiny_setup(envs=24)
 @pytest.mark.skipif(
     not kernels.CAN_CONVOLVE, reason="other processors multiply matrices in other orders"
 )
-@pytest.mark.parametrize("rows", [(12, 12), (8, 8, 8), (2, 3, 5, 14), (24,)])
-def test_a_policy_acts_alike_in_shards_of_two_envs_and_more(rows):
+@pytest.mark.parametrize("ranks", [1, 2, 3, 12])
+def test_a_policy_acts_alike_in_shards_of_two_envs_and_more(ranks):
     setup = tiny_setup(envs=24, policy=PolicySpec(hidden=32))
-    assert find_row_dependence(build_network_policy(setup.spec), setup, rows) is None
+    assert find_row_dependence(build_network_policy(setup.spec), setup, ranks) is None
 
 
 def test_a_policy_without_parameters_depends_on_nothing():
-    assert find_row_dependence(build_arm("heuristic", SETUP).policy, SETUP, (1, 23)) is None
+    assert find_row_dependence(build_arm("heuristic", SETUP).policy, SETUP, 24) is None
 
 
 def test_a_difference_in_the_last_bit_is_named(monkeypatch):
@@ -34,5 +34,5 @@ def test_a_difference_in_the_last_bit_is_named(monkeypatch):
         return out.replace(value=torch.nextafter(out.value, out.value + obs.batch_size[0] - 12))
 
     monkeypatch.setattr(policies.NetworkPolicy, "act", act)
-    wrong = find_row_dependence(build_network_policy(SETUP.spec), SETUP, (12, 12))
+    wrong = find_row_dependence(build_network_policy(SETUP.spec), SETUP, 2)
     assert wrong == "value of the policy differ in bits between 24 envs at once and 12 of them"

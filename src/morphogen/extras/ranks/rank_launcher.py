@@ -108,7 +108,7 @@ def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
     setup = import_module("morphogen.env.setup").build_setup(spec)
     policy = import_module("morphogen.env.policies").build_arm(spec.policy_name, setup).policy
     check = import_module("morphogen.extras.ranks.row_check").find_row_dependence
-    return check(policy, setup, [spec.envs // ranks] * ranks)
+    return check(policy, setup, ranks)
 
 
 def run_rank(spec: RunSpec, body: Body) -> None:

@@ -13,6 +13,7 @@ from morphogen.config.task import TASKS
 from morphogen.log.events import Envelope, mean_known
 from morphogen.log.kinds.round import AnomalyDetected, PerformanceDropped
 from morphogen.log.kinds.run import CheckpointFailed, HeldOutPlayed, SinkFailed
+from morphogen.log.writer import Sink
 from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
@@ -60,23 +61,6 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
-    """Return the columns of each block of a table: the first column leads every block.
-
-    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A
-    column wider than the terminal has a block of its own.
-    """
-    blocks = [[0]]
-    for column in range(1, len(widths)):
-        if (
-            sum(widths[each] for each in blocks[-1]) + widths[column] > total
-            and len(blocks[-1]) > 1
-        ):
-            blocks.append([0])
-        blocks[-1].append(column)
-    return blocks
-
-
 def open_console(stream: TextIO) -> console.Console:
     """A console on a stream, as wide as its terminal; text is taken as it is."""
     return console.Console(
@@ -106,7 +90,7 @@ def _short(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-class Console:
+class Console(Sink):
     """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table
     and summary only.
 
@@ -225,12 +209,6 @@ class Console:
         for line in lines:
             self._say(f"warning: {line}")
 
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Nothing is to be closed: the summary comes after the last event."""
-
     def print_table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
         """Print a table on stdout, a line per row; the keys of the first row are the columns.
 
@@ -240,21 +218,25 @@ class Console:
         self._stop()
         if not rows:
             return
-        cells = [[format_cell(value) for value in row.values()] for row in rows]
-        names = list(rows[0])
-        widths = [
-            max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)
-        ]
-        for number, block in enumerate(column_blocks(widths, self._out.width - 1)):
-            grid = table.Table(
-                title=title if title and not number else None, title_justify="left", box=box.SIMPLE
-            )
-            for column in block:
-                justify = "left" if isinstance(rows[0][names[column]], str) else "right"
-                grid.add_column(names[column], justify=justify, overflow="fold")
-            for row in cells:
-                grid.add_row(*(row[column] for column in block))
+        columns = {name: [format_cell(row[name]) for row in rows] for name in rows[0]}
+        widths = {name: max(map(len, [name, *cells])) + 3 for name, cells in columns.items()}
+        first, *others = columns
+        blocks = [[first]]
+        for name in others:
+            used = sum(widths[each] for each in blocks[-1])
+            # a column wider than the terminal has a block of its own
+            if used + widths[name] >= self._out.width and len(blocks[-1]) > 1:
+                blocks.append([first])
+            blocks[-1].append(name)
+        for block in blocks:
+            grid = table.Table(title=title or None, title_justify="left", box=box.SIMPLE)
+            for name in block:
+                justify = "left" if isinstance(rows[0][name], str) else "right"
+                grid.add_column(name, justify=justify, overflow="fold")
+            for cells in zip(*(columns[name] for name in block), strict=True):
+                grid.add_row(*cells)
             self._out.print(grid)
+            title = ""
 
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""

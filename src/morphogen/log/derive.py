@@ -25,7 +25,6 @@ from morphogen.log.round_record import (
     RoundRecord,
     RunFacts,
     expand_flag,
-    history_before,
     in_stages,
     slot_history,
 )
@@ -64,9 +63,6 @@ class Places:
     columns: Columns
     facts: RunFacts
     index: tuple[Array, ...]
-
-    def __len__(self) -> int:
-        return len(self.index[0])
 
     def __getitem__(self, name: str) -> Array:
         column = self.columns[name]
@@ -122,17 +118,6 @@ class EventRule:
     fields: Callable[[Places], Row] = lambda places: {}
     severity: Severity = ""
 
-    def rows(self, places: Places) -> Iterator[Row]:
-        """Yield the fields of every event."""
-        if len(places):
-            row = self.fields(places)
-            row |= {name: places.field(name) for name in field_names(self.kind) if name not in row}
-            for i in range(len(places)):
-                yield {
-                    name: values[i] if isinstance(values, list | np.ndarray) else values
-                    for name, values in row.items()
-                }
-
 
 @cache
 def event_rules() -> tuple[EventRule, ...]:
@@ -163,7 +148,15 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
         mask = np.ones(record.epochs) if rule.where is None else rule.where(columns)
         places = Places(columns, record.facts, np.nonzero(mask))
         index = np.stack(places.index, axis=1).tolist()
-        for at, row in zip(index, rule.rows(places), strict=True):
+        if not index:
+            continue
+        fields = rule.fields(places)
+        fields |= {name: places.field(name) for name in field_names(rule.kind).keys() - fields}
+        for i, at in enumerate(index):
+            row = {
+                name: values[i] if isinstance(values, list | np.ndarray) else values
+                for name, values in fields.items()
+            }
             event = Envelope(rule.kind(**row), **_coordinates(at, record), severity=rule.severity)
             epoch, env, slot = (*at, 0, 0)[:3]
             group, step = rule.order
@@ -187,13 +180,16 @@ def _coordinates(at: Sequence[int], record: RoundRecord) -> Json:
 def round_columns(record: RoundRecord) -> dict[str, Array]:
     """Return the columns of a record, and further ones [T, E, ...].
 
-    `before.NAME` and `after.NAME`: state of the slots before and after an epoch; `end.NAME`: ends
-    of the episodes, at every epoch; `is_last`: whether an episode ends.
+    `before.NAME` and `after.NAME`: state of the slots before an epoch, 0 before the first, and
+    after it; `end.NAME`: ends of the episodes, at every epoch; `is_last`: whether an episode ends.
     """
     columns = {**record.columns}
     after = slot_history(columns)
-    columns |= {f"before.{name}": array for name, array in history_before(after).items()}
-    columns |= {f"after.{name}": array for name, array in after.items()}
+    for name, array in after.items():
+        columns[f"after.{name}"] = array
+        columns[f"before.{name}"] = np.concatenate((np.zeros_like(array[:1]), array[:-1]))
+    # a germination is noted in its own epoch
+    columns["before.germination_accuracy"] = after["germination_accuracy"]
     for name, array in record.ends.items():
         columns[f"end.{name}"] = np.broadcast_to(array, (record.epochs, *array.shape))
     is_last = np.arange(record.epochs) == (record.facts.epochs - 1 if record.ends else -1)

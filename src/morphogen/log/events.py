@@ -20,7 +20,7 @@ from pydantic_core import ArgsKwargs
 from morphogen.vocab.text import escape_text
 
 Json = dict[str, Any]
-COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
+COORDINATES = ("round", "epoch", "env", "episode", "slot")
 Severity = Literal["", "info", "warning", "error"]  # "": of the kind of event
 Index = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0)]
@@ -133,7 +133,6 @@ class Envelope:
     env: Index | None = None
     episode: Index | None = None
     slot: str | None = None
-    arm: str | None = None
     severity: Severity = ""
 
     def __post_init__(self) -> None:

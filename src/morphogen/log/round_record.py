@@ -111,34 +111,27 @@ def slot_history(columns: Columns) -> dict[str, Array]:
     before the seed was there.
     """
     stage = columns["stage"]
-    occupied = in_stages(columns["stage"], OCCUPIED)
+    occupied = in_stages(stage, OCCUPIED)
     filled = stage != Stage.DORMANT
     germinated = stage_entries(columns, Stage.GERMINATED)
     fresh = columns["contribution_valid"] & occupied
     stayed = np.where(stage == columns["stage_ticked"], columns["epochs_in_stage"], 0)
-    measured = {name: np.where(fresh, columns[name], 0) for name in ("contribution", "shapley")}
-    measured["contribution_valid"] = fresh.copy()
     born = np.where(germinated, columns["acc_before"][..., None], 0)
-    for t in range(1, len(stage)):
-        born[t] = np.where(germinated[t], born[t], born[t - 1])
-        for array in measured.values():
-            array[t] = np.where(occupied[t] & ~fresh[t], array[t - 1], array[t])
+    known = fresh | ~occupied
     return {
         "alpha": columns["alpha"],
-        "age": np.where(occupied, columns["age"] + 1, np.where(filled, columns["age"], 0)),
+        "age": np.where(filled, columns["age"] + occupied, 0),
         "epochs_in_stage": np.where(filled, stayed + 1, 0),
         "params": np.where(occupied, columns["params"], 0),
-        "germination_accuracy": born,
-        **measured,
+        "germination_accuracy": _carry_forward(born, germinated),
+        "contribution": _carry_forward(np.where(fresh, columns["contribution"], 0), known),
+        "shapley": _carry_forward(np.where(fresh, columns["shapley"], 0), known),
+        "contribution_valid": _carry_forward(fresh, known),
     }
 
 
-def history_before(history: Columns) -> dict[str, Array]:
-    """State of every slot before each epoch, 0 before the first, with the germinations of the epoch
-    noted.
-    """
-    before = {
-        name: np.concatenate((np.zeros_like(array[:1]), array[:-1]))
-        for name, array in history.items()
-    }
-    return before | {"germination_accuracy": history["germination_accuracy"]}
+def _carry_forward(values: Array, known: Array) -> Array:
+    """Replace the values of epochs in which they are not known by the last ones that are."""
+    for t in range(1, len(values)):
+        values[t] = np.where(known[t], values[t], values[t - 1])
+    return values

@@ -29,16 +29,13 @@ def test_a_run_is_told_in_a_few_facts(run):
     facts = inspect_path(run).facts
     assert facts["run"] == "first"
     assert facts["task"] == "digits"
-    assert facts["policy"] == "ppo, reward rule delta"
-    assert facts["size"].startswith("12 rounds of 2 envs, 4 epochs")
+    assert (facts["policy"], facts["reward rule"]) == ("ppo", "delta")
+    assert [facts[name] for name in ("rounds", "envs", "episode_length")] == ["12", "2", "4"]
     assert facts["status"] == "completed, 12 rounds done"
     assert "classes 4 to 10" in facts["instances"]
     assert facts["wall time"] == "12:34"
     best = max(tables(run)["rounds"], key=lambda row: row["committed_mean"])
-    assert (
-        facts["best round"]
-        == f"round {best['round']} with a mean committed accuracy of {best['committed_mean']:.1f} %"
-    )
+    assert facts["best round"] == str(best["round"])
 
 
 def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
@@ -138,5 +135,5 @@ def test_what_is_neither_is_refused(run, tmp_path, capsys):
 def test_a_document_has_the_facts_and_all_rows(run, capsys):
     assert main.main(["inspect", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["facts"]["policy"] == "ppo, reward rule delta"
+    assert found["facts"]["policy"] == "ppo"
     assert [row["round"] for row in found["tables"]["rounds"]] == list(range(1, 13))

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from support import generated_logs
 from support.extras import needs_extra
 
-from morphogen.extras.inspection.folded_tables import KINDS, fold
+from morphogen.extras.inspection.run_reader import TABLES, fold
 from morphogen.extras.inspection.views import VIEWS, build_views, flatten_row
 
 
 def known(events):
-    return [event for event in events if event.name in KINDS]
+    return [event for event in events if event.name in TABLES]
 
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
@@ -83,7 +83,7 @@ def test_flat_rows_name_what_was_inside():
 
 
 def test_reading_a_run_loads_no_torch():
-    names = ("folded_tables", "views", "run_reader", "inspect_run")
+    names = ("views", "run_reader", "inspect_run")
     code = "import sys\n" + "".join(
         f"import morphogen.extras.inspection.{name}\n" for name in names
     )

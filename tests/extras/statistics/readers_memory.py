@@ -11,8 +11,8 @@ from morphogen.extras.statistics.rollout_survey import hidden_stats
 def read_hidden_health(row: dict, dtype: torch.dtype) -> None:
     found = hidden_stats(torch.tensor(row["hidden"], dtype=dtype))
     for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
-        assert getattr(found, name).item() == pytest.approx(row[name], rel=1e-6, abs=1e-30), name
-    assert int(found.nonfinite) == 0
+        assert found[name].item() == pytest.approx(row[name], rel=1e-6, abs=1e-30), name
+    assert int(found["nonfinite"]) == 0
 
 
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {

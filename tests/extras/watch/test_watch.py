@@ -116,9 +116,7 @@ def test_a_path_that_is_no_run_is_refused_with_exit_code_2(tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     for path in (tmp_path / "nowhere", tmp_path, tmp_path / "file"):
         assert main.main(["watch", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "which does not exist" in said
-    assert said.count("is not a run directory") == 2
+    assert capsys.readouterr().err.count("is not a run directory") == 3
 
 
 def test_a_run_without_a_log_is_refused(run):

@@ -71,9 +71,9 @@ def made(kind):
 
 def placed(data, draw):
     """The event in an envelope with its coordinates, and now and then with more."""
-    where = set(data.WHERE) | draw(st.sampled_from([set(), {"round"}, {"round", "epoch"}, {"arm"}]))
-    numbers = {name: draw(st.integers(0, 10**9)) for name in where - {"slot", "arm"}}
-    names = {name: draw(NAMES) for name in where & {"slot", "arm"}}
+    where = set(data.WHERE) | draw(st.sampled_from([set(), {"round"}, {"round", "epoch"}]))
+    numbers = {name: draw(st.integers(0, 10**9)) for name in where - {"slot"}}
+    names = {name: draw(NAMES) for name in where & {"slot"}}
     severity = draw(st.sampled_from(["", "info", "warning", "error"]))
     return Envelope(data, **numbers, **names, severity=severity)
 

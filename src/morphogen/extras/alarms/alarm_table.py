@@ -88,16 +88,21 @@ def update_numbers(update: Numbers, kl_spike: float) -> dict[str, float]:
     healthy update.  They count together with a KL, their mean effect, above its limit, and where
     the KL is not measured.
     """
-    numbers = dict(update)
-    ratios = {name: update[name] for name in ("ratio_max", "ratio_min") if name in update}
-    if update.get("kl", math.inf) > kl_spike and all(map(math.isfinite, ratios.values())):
-        numbers |= {f"moved_{name}": ratio for name, ratio in ratios.items()}
-    if update.get("free_steps", 0) > 0:
-        named = {"learned_value_loss": "value_loss", "learned_td_error": "td_error_abs_mean"}
-        numbers |= {name: update[metric] for name, metric in named.items() if metric in update}
-    if update.get("steps_done", 0) > 0 and "kl" in update:
-        numbers["applied_kl"] = update["kl"]
-    return numbers
+    ratios = [update[name] for name in ("ratio_max", "ratio_min") if name in update]
+    has_moved = update.get("kl", math.inf) > kl_spike and all(map(math.isfinite, ratios))
+    has_learned = update.get("free_steps", 0) > 0
+    conditions = {
+        "moved_ratio_max": ("ratio_max", has_moved),
+        "moved_ratio_min": ("ratio_min", has_moved),
+        "learned_value_loss": ("value_loss", has_learned),
+        "learned_td_error": ("td_error_abs_mean", has_learned),
+        "applied_kl": ("kl", update.get("steps_done", 0) > 0),
+    }
+    return dict(update) | {
+        name: update[metric]
+        for name, (metric, holds) in conditions.items()
+        if holds and metric in update
+    }
 
 
 def judge(

@@ -5,8 +5,7 @@ programs.
 
     inspect_command    the command
     inspect_run        `mg.tables`; facts and excerpts of a run, or of a checkpoint
-    run_reader         `RunLog`: config, manifest and tables of a run
-    folded_tables      the events of a log folded into tables
+    run_reader         `RunLog`: config, manifest, and the events of a run folded into tables
     views              plain tables: rounds, episodes, ops, masks, blueprints, the Pareto front
 
     for row in mg.tables(run)["episodes"]:

@@ -2,17 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
-from morphogen.extras.inspection.folded_tables import Row
-from morphogen.extras.inspection.run_reader import RunLog, read_run
+from morphogen.extras.inspection.run_reader import Row, RunLog, read_run
 from morphogen.extras.inspection.views import build_views
 from morphogen.log import run_directory
-from morphogen.log.console import format_duration, format_number
+from morphogen.log.console import format_cell, format_duration, format_number
 from morphogen.train import checkpoint_store
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import name_map
@@ -54,6 +53,8 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "rollbacks": name_map("round, epoch, env, reason, loss, loss_limit, seeds_pruned"),
 }
 UNKNOWN = "not known"
+# settings of the run, or of its data
+SIZES = ("seed", "rounds", "envs", "episode_length", "minibatches", "batch")
 
 
 class Inspection(NamedTuple):
@@ -137,59 +138,43 @@ def _inspect_checkpoint(path: Path) -> Inspection:
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config = log.config
-    starts = log.tables["starts"]
-    start: Row = starts[0] if starts else {}
     telemetry = config["telemetry"]
-    folder = run_directory.events_folder(log.path, telemetry.get("dir"))
-    times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
     silent = telemetry.get("level") == LEVEL_OFF
-    done = "" if silent else f", {len(log.tables['rounds'])} rounds done"
+    rounds = log.tables["rounds"]
+    done = "" if silent else f", {len(rounds)} rounds done"
+    start: Row = next(iter(log.tables["starts"]), {})
+    best: Row = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default={})
+    times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
+    instance = config.get("instance", {}).items()
     sizes = {**config.get("data", {}), **config}
+    versions = log.manifest.get("versions", {})
     facts = {
         "run": log.name,
-        "task": _text(config.get("task")),
-        "policy": f"{_text(config.get('policy_name'))}, reward rule "
-        f"{_text(config.get('reward', {}).get('rule'))}",
-        "instances": _instance_ranges(config),
-        "seed": _text(config.get("seed")),
-        "size": f"{_text(sizes.get('rounds'))} rounds of {_text(sizes.get('envs'))} envs, "
-        f"{_text(sizes.get('episode_length'))} epochs of {_text(sizes.get('minibatches'))} "
-        f"minibatches of {_text(sizes.get('batch'))} samples",
-        "slots": ", ".join(config.get("slots") or start.get("slots", ())) or UNKNOWN,
-        "parameters": f"host {_text(start.get('host_params'))}, policy "
-        f"{_text(start.get('policy_params'))}",
-        "versions": ", ".join(map(" ".join, log.manifest.get("versions", {}).items())) or UNKNOWN,
-        "status": _text(log.manifest.get("status")) + done,
-        "best round": _best_round(log.tables["rounds"]),
+        "status": log.manifest.get("status", UNKNOWN) + done,
+        "task": config.get("task"),
+        "policy": config.get("policy_name"),
+        "reward rule": config.get("reward", {}).get("rule"),
+        "instances": ", ".join(
+            f"{name} {span[0]:g} to {span[1]:g}" for name, span in instance if span is not None
+        ),
+        **{name: sizes.get(name) for name in SIZES},
+        "slots": ", ".join(config.get("slots") or start.get("slots", ())),
+        "host parameters": start.get("host_params"),
+        "policy parameters": start.get("policy_params"),
+        "versions": ", ".join(map(" ".join, versions.items())),
+        "best round": best.get("round"),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
-        "wall time": format_duration(sum(times)) if times else UNKNOWN,
+        "wall time": format_duration(sum(times)) if times else None,
     }
     if silent:
         facts["events"] = "none, because telemetry.level is off: no table or picture of the rounds"
     elif run_directory.is_outside(log.path, telemetry.get("dir")):
+        folder = run_directory.events_folder(log.path, telemetry.get("dir"))
         facts["events"] = f"read from {folder}, outside of the run directory"
-    return facts
-
-
-def _text(value: Any) -> str:
-    return UNKNOWN if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _instance_ranges(config: Row) -> str:
-    ranges = {name: span for name, span in config.get("instance", {}).items() if span is not None}
-    texts = [
-        f"{name} {low:g}" if low == high else f"{name} {low:g} to {high:g}"
-        for name, (low, high) in ranges.items()
-    ]
-    return ", ".join(texts) or UNKNOWN
-
-
-def _best_round(rounds: list[Row]) -> str:
-    best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=None)
-    if best is None:
-        return UNKNOWN
-    accuracy = format_number(best["committed_mean"], 1)
-    return f"round {best['round']} with a mean committed accuracy of {accuracy} %"
+    return {
+        name: UNKNOWN if value in (None, "") else format_cell(value)
+        for name, value in facts.items()
+    }
 
 
 def _held_out_accuracy(evaluations: list[Row]) -> str:

@@ -1,19 +1,51 @@
-"""A run directory without its checkpoints: config, manifest, tables of its events."""
+"""A run directory without its checkpoints: config, manifest, and its events folded into tables, in
+which rounds count from 1.  No tensors.
+"""
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import with_config
 from typing_extensions import TypedDict
 
 from morphogen.config.files import error_line
 from morphogen.errors import DataError
-from morphogen.extras.inspection.folded_tables import KINDS, Row, Tables, fold
 from morphogen.log import run_directory
+from morphogen.log.console import round_number
 from morphogen.log.events import Envelope
+from morphogen.log.jsonl import ROUND_FIELDS
+from morphogen.log.kinds.epoch import AblationsMeasured
 from morphogen.log.run_log import LOOSE, event_folder, iterate_events, open_run, read_object
-from morphogen.vocab.text import escape_text
+from morphogen.vocab.text import escape_text, name_map
+
+Row = dict[str, Any]
+Tables = defaultdict[str, list[Row]]  # table -> its rows, in the order of the log
+TABLES = name_map(  # event -> its table
+    "RunStarted=starts, RunCompleted=ends, Evaluated=evaluations, HeldOutPlayed=plays, "
+    "RoundCompleted=rounds, PpoUpdated=updates, ActionCounts=actions, MaskHitRates=masks, "
+    "RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, BlueprintScores=scores, "
+    "AnomalyDetected=anomalies, EpisodeCompleted=episodes, RolledBack=rollbacks, "
+    "AblationsMeasured=ablations"
+)
+ABLATIONS = ("exact", "host_acc", "shapley")
+
+
+def fold(events: Iterable[Envelope]) -> Tables:
+    """The tables of events."""
+    tables: Tables = defaultdict(list)
+    for event in events:
+        row = {**event.where, "severity": event.severity, **event.data.payload()}
+        if isinstance(event.data, AblationsMeasured):
+            row = {**event.where, **{name: row[name] for name in ABLATIONS}}
+            row["accuracy"] = tuple(env[-1] for env in event.data.acc_table)
+        for name in {"round", ROUND_FIELDS.get(event.name, "round")}:
+            if row.get(name) is not None:
+                row[name] = round_number(row[name])
+        tables[TABLES[event.name]].append(row)
+    return tables
 
 
 @with_config(LOOSE)
@@ -54,7 +86,7 @@ def read_run(path: Path) -> RunLog:
     manifest = read_object(path / run_directory.MANIFEST, RunManifest)
     folder = event_folder(path, config)
     try:
-        rows = fold(iterate_events(folder, KINDS))
+        rows = fold(iterate_events(folder, TABLES))
     except DataError:
         raise
     except (ValueError, IndexError) as error:  # rows of unequal lengths

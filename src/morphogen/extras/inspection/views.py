@@ -3,12 +3,13 @@ names.
 """
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from morphogen.extras.inspection.folded_tables import Row, Tables
+from morphogen.extras.inspection.run_reader import Row, Tables
 from morphogen.log.events import mean_known
 from morphogen.vocab.action import Op
 from morphogen.vocab.text import name_map
@@ -120,44 +121,29 @@ class Point(NamedTuple):
     stability: float  # (0, 1]
 
 
-class Reference(NamedTuple):
-    """The worst accuracy and the worst ratio that still count."""
-
-    accuracy: float = 0.0
-    params_ratio: float = 2.0
-
-
-REFERENCE = Reference()
-
-
-def dominates(point: Point, other: Point) -> bool:
-    """Nowhere worse, somewhere better."""
-    ahead = point.accuracy >= other.accuracy and point.stability >= other.stability
-    return ahead and point.params_ratio <= other.params_ratio and point != other
-
-
 def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
-    """Indices of the points that none dominates, ascending; equal points stay together."""
-    best_first = sorted(
-        range(len(points)),
-        key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i].stability),
-    )
+    """Indices of the points that no other is ahead of, ascending; equal points stay together."""
+    gains = [(point.accuracy, -point.params_ratio, point.stability) for point in points]
     front: list[int] = []
-    for i in best_first:  # a point that dominates another precedes it
-        if not any(dominates(points[j], points[i]) for j in front):
+    # a point that dominates another precedes it
+    for i in sorted(range(len(points)), key=gains.__getitem__, reverse=True):
+        ahead = (gains[j] for j in front if all(map(operator.ge, gains[j], gains[i])))
+        if all(better == gains[i] for better in ahead):
             front.append(i)
     return tuple(sorted(front))
 
 
-def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> float:
+def hypervolume(
+    points: Sequence[Point], *, accuracy: float = 0.0, params_ratio: float = 2.0
+) -> float:
     """Area of (accuracy, params_ratio) that is no better than some point and better than the
-    reference.
+    reference, the worst accuracy and ratio that still count.
     """
     area = 0.0
-    width = reference.params_ratio
+    width = params_ratio
     for point in sorted(points, key=lambda point: (-point.accuracy, point.params_ratio)):
-        if point.params_ratio < width and point.accuracy > reference.accuracy:
-            area += (point.accuracy - reference.accuracy) * (width - point.params_ratio)
+        if point.params_ratio < width and point.accuracy > accuracy:
+            area += (point.accuracy - accuracy) * (width - point.params_ratio)
             width = point.params_ratio
     return area
 

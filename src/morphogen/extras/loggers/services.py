@@ -6,7 +6,8 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from morphogen.errors import ConfigError
 from morphogen.extras.loggers.scalars import ScalarRow, ScalarSink
@@ -21,6 +22,8 @@ class Service(ScalarSink):
     A resumed run logs the repeated rounds again, under the same steps.  The id of a run at a
     service is kept in a file, so that a resumed run continues the same run there.
     """
+
+    ID: ClassVar[str] = ""  # attribute of an open run, its id at the service
 
     @classmethod
     def check(cls) -> None:
@@ -40,9 +43,8 @@ class Service(ScalarSink):
         known = id_file.read_text("utf-8") if id_file.is_file() else None
         loggers = importlib.import_module("torchrl.record.loggers")
         logger = self.open_logger(loggers, known)
-        own = self.find_id(logger.experiment)
-        if own is not None and known is None:
-            id_file.write_text(own, "utf-8")
+        if self.ID and known is None:
+            id_file.write_text(attrgetter(self.ID)(logger.experiment), "utf-8")
         if self._place.config and not self._place.rounds and known is None:
             self.log_config(logger.experiment, self._place.config)
         return logger
@@ -52,10 +54,6 @@ class Service(ScalarSink):
         """Open the logger of the module `loggers` of TorchRL.  known: id of the run at the
         service.
         """
-
-    def find_id(self, experiment: Any) -> str | None:
-        """Return the id of the run at the service."""
-        return None
 
     @abstractmethod
     def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
@@ -102,6 +100,7 @@ class WeightsAndBiases(Service):
     """Weights & Biases; settings count more than its environment variables."""
 
     NAME = "wandb"
+    ID = "id"
     KEEPS_LINKS = True  # a link to its newest run
 
     def open_logger(self, loggers: Any, known: str | None) -> Any:
@@ -120,10 +119,6 @@ class WeightsAndBiases(Service):
             mode=spec.mode,
         )
 
-    def find_id(self, experiment: Any) -> str | None:
-        """Return the id of the run."""
-        return experiment.id
-
     def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
         """Set the config of the run."""
         experiment.config.update(dict(config))
@@ -137,6 +132,7 @@ class MlFlow(Service):
     """MLflow: the server of `MLFLOW_TRACKING_URI`, or a data base in the run directory."""
 
     NAME = "mlflow"
+    ID = "info.run_id"
 
     def open_logger(self, loggers: Any, known: str | None) -> Any:
         """Open a run, or continue one."""
@@ -152,10 +148,6 @@ class MlFlow(Service):
             uris = {"tracking_uri": uri}  # its server knows where artifacts go
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
         return loggers.MLFlowLogger(exp_name=name, **uris)
-
-    def find_id(self, experiment: Any) -> str | None:
-        """Return the id of the run."""
-        return experiment.info.run_id
 
     def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
         """Log the settings as parameters."""

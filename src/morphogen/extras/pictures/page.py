@@ -18,9 +18,8 @@ from typing import Any
 
 from morphogen.config import files
 from morphogen.errors import ConfigError
-from morphogen.extras.inspection.folded_tables import Row
 from morphogen.extras.inspection.inspect_run import overview
-from morphogen.extras.inspection.run_reader import RunLog, read_run
+from morphogen.extras.inspection.run_reader import Row, RunLog, read_run
 from morphogen.log import run_directory
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text

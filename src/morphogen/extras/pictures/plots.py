@@ -17,8 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from morphogen.extras.inspection.folded_tables import Row
-from morphogen.extras.inspection.run_reader import RunLog
+from morphogen.extras.inspection.run_reader import Row, RunLog
 from morphogen.extras.inspection.views import held_out_table, mean_with_error, rows_of_round
 from morphogen.log.events import Envelope, mean_known
 from morphogen.log.kinds.epoch import SeedGerminated, StageChanged

@@ -3,13 +3,10 @@
 Names are as in the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """
 
-from typing import NamedTuple
-
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.hosts.layout import LeafMap
 from morphogen.policy.observation_scaling import normalise, normalised_features, valid_entries
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.metrics import Metrics
@@ -57,8 +54,8 @@ def survey_rollout(
             f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()
         }
     for name, leaf in get_leaves(hidden).items():
-        sizes = merge_hidden_stats(stack_parts(exchange, hidden_stats(leaf.unsqueeze(0))._asdict()))
-        result |= {f"hidden.{name}_{key}": value for key, value in sizes._asdict().items()}
+        sizes = hidden_stats(leaf.unsqueeze(0), exchange)
+        result |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
     return result
 
 
@@ -71,41 +68,28 @@ def safe_norm(x: Tensor) -> Tensor:
     return most * (x / unit).square().sum(-1).sqrt()
 
 
-class HiddenStats(NamedTuple):
-    """Size of a hidden state; non-finite elements count as 0.  All 0-d."""
+def hidden_stats(hidden: Tensor, exchange: Exchange = ALONE) -> dict[str, Tensor]:
+    """Magnitude of a hidden state, in which non-finite elements count as 0.
 
-    rms: Tensor  # over all elements
-    env_rms_mean: Tensor  # of the envs, each over its layers and units
-    env_rms_max: Tensor
-    abs_max: Tensor
-    nonfinite: Tensor  # int64, elements
-
-
-def hidden_stats(hidden: Tensor) -> HiddenStats:
-    """Magnitude of a hidden state.  float [L, E, H] -> each 0-d."""
+    Shapes: hidden float [L, E, H] -> each 0-d; `env_rms` of an env is over its layers and units,
+    `nonfinite` int64 counts elements.
+    """
     finite = hidden.isfinite()
     known = choose(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
-    per_env = safe_norm(known) / known.shape[1] ** 0.5
-    return HiddenStats(
-        rms=safe_norm(per_env) / known.shape[0] ** 0.5,
-        env_rms_mean=per_env.mean(),
-        env_rms_max=per_env.amax(),
-        abs_max=known.abs().amax(),
-        nonfinite=(~finite).sum(),
-    )
-
-
-def merge_hidden_stats(parts: LeafMap) -> HiddenStats:
-    """Merge the sizes of the memories of parts with equal numbers of envs.  [P] each -> 0-d
-    each.
-    """
-    return HiddenStats(
-        rms=safe_norm(parts["rms"]) / len(parts["rms"]) ** 0.5,
-        env_rms_mean=parts["env_rms_mean"].mean(),
-        env_rms_max=parts["env_rms_max"].amax(),
-        abs_max=parts["abs_max"].amax(),
-        nonfinite=parts["nonfinite"].sum(),
-    )
+    own = {
+        "env_rms": safe_norm(known) / known.shape[1] ** 0.5,
+        "abs_max": known.abs().amax(),
+        "nonfinite": (~finite).sum(),
+    }
+    parts = stack_parts(exchange, own)
+    env_rms = parts["env_rms"].flatten()
+    return {
+        "rms": safe_norm(env_rms) / len(env_rms) ** 0.5,
+        "env_rms_mean": env_rms.mean(),
+        "env_rms_max": env_rms.amax(),
+        "abs_max": parts["abs_max"].amax(),
+        "nonfinite": parts["nonfinite"].sum(),
+    }
 
 
 def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> dict[str, Tensor]:

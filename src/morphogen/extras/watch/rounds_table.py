@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TextIO
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -80,8 +79,6 @@ def event_file(run: Path) -> Path:
         if not names or (run_directory.LOCK in names and run_directory.CONFIG not in names):
             run_directory.refuse_links(run)
             return run / run_directory.EVENTS  # the run has not begun
-    elif not os.path.lexists(run):
-        raise ConfigError(f"RUN: expected a run directory, got {run}, which does not exist")
     config = open_run(run)
     if config["telemetry"].get("level") == LEVEL_OFF:
         raise ConfigError(
@@ -100,6 +97,8 @@ def watch(
 ) -> None:
     """Show the table of a run on `out` (stdout) until the run ends or `is_over`; `once`: as it is
     now.
+
+    `Live` draws the table again on a terminal, and prints the last one anywhere else.
     """
     screen = open_console(out or sys.stdout)
     path = event_file(run)
@@ -108,41 +107,17 @@ def watch(
             escape_text(f"events are read from {path}, which the config of {run} names"),
             soft_wrap=True,
         )
-    if screen.is_terminal and not once:
-        with Live(console=screen, auto_refresh=False) as live:
-            _follow(
-                run,
-                lambda table: live.update(table, refresh=True),
-                wait,
-                is_over,
-                _visible_rows(screen),
-            )
-    elif not once:
-        _follow(run, lambda table: None, wait, is_over, None)
-    if once or not screen.is_terminal:
-        screen.print(draw(read_events(event_file(run)), str(run))[0])
-
-
-def _visible_rows(screen: Console) -> int:
-    return max(3, screen.height - 8)
-
-
-def _follow(
-    run: Path,
-    show: Callable[[Table], None],
-    wait: Callable[[float], None],
-    is_over: Callable[[], bool],
-    rows: int | None,
-) -> None:
-    """Show the table whenever the event file changes, until the run is over."""
+    rows = None if once or not screen.is_terminal else max(3, screen.height - 8)
     shown: tuple[int, int] | None = None
-    while not is_over():
-        path = event_file(run)
-        version = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
-        if version != shown:
-            table, ended = draw(read_events(path), str(run), rows)
-            show(table)
-            if ended:
+    has_ended = False
+    with Live(console=screen, auto_refresh=False) as live:
+        while True:
+            path = event_file(run)
+            version = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
+            if version != shown:
+                table, has_ended = draw(read_events(path), str(run), rows)
+                live.update(table, refresh=True)
+                shown = version
+            if once or has_ended or is_over():
                 return
-            shown = version
-        wait(POLL_S)
+            wait(POLL_S)

@@ -156,17 +156,12 @@ class Console(Sink):
         self._accuracy = accuracy or self._accuracy
         if self._bar is None:
             return
-        spec = self._spec
-        epochs = spec.episode_length or 0
-        spent = self._clock() - self._start_s
-        new = (done_share - self._done_before) * spec.rounds * epochs * spec.envs
-        rate = format_number(new / spent if spent > 0 else None, 0)
         mean = format_number(self._accuracy, 1)
         self._bar.update(
             self._bar.task_ids[0],
             completed=done_share,
-            where=f"{self._position(round)}  epoch {epoch + 1}/{epochs}",
-            numbers=f"accuracy {mean} %  {rate} env-epochs/s  {self._eta() or 'closing'}",
+            where=f"{self._position(round)}  epoch {epoch + 1}/{self._spec.episode_length}",
+            numbers=f"accuracy {mean} %  {self._eta() or 'closing'}",
         )
 
     def end_round(self, summary: Any) -> None:

@@ -18,7 +18,6 @@ from morphogen.log.writer import MemorySink
 from morphogen.train.reporter import Reporter, build_record, send_record
 
 EPOCHS = 8  # of a round
-START = (0, 0)  # round and epoch
 
 
 @torch.no_grad()
@@ -37,7 +36,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
         "gather": lambda: build_record(epoch),
         "send": lambda: send_record(own.transfers, leaves, 0),
         "receive": lambda: own.transfers.receive("record"),
-        "take": lambda: Reporter(own.setup, ()).add_record(own.transfers.receive("record"), START),
+        "take": lambda: Reporter(own.setup, ()).add_record(own.transfers.receive("record")),
         "encode": lambda: encode_record(sink.records[-1]),
         "events": lambda: list(derive_events(sink.records[-1])),
     }

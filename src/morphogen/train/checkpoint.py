@@ -117,7 +117,7 @@ def capture(scheduler: Scheduler, facts: Mapping[str, Any]) -> Checkpoint:
         trees["rollout"],
         to_nested_dict(scheduler.reporter.columns()),
         scheduler.reporter.state(),
-        scheduler.reporter.drain(),
+        scheduler.reporter.writer.drain(scheduler.round),
     )
 
 
@@ -145,4 +145,4 @@ def restore(scheduler: Scheduler, checkpoint: Checkpoint) -> None:
         scheduler.carry = Carry(state, env.observe(state), carry["memory"], carry["segment"])
         rows = cast(Any, scheduler.rollout.rows[:epoch])
         rows.update_(restore_tree(checkpoint.rollout, rows, "rollout"))
-    scheduler.reporter.restore(checkpoint.telemetry, checkpoint.columns, (round, epoch))
+    scheduler.reporter.restore(checkpoint.telemetry, checkpoint.columns, epoch)

@@ -243,7 +243,7 @@ class Scheduler:
         self.timer.mark("record_read")
         self.read_pending_record()
         self.timer.mark("exchange")
-        self.reporter.gather()
+        columns = self.reporter.gather()
         costs = RoundCosts(
             rollout_s=rolled - start.seconds,
             update_s=updated - rolled,
@@ -253,7 +253,7 @@ class Scheduler:
             memory=cuda_memory.memory_stats(self.setup.device),
             env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
         )
-        summary = self.reporter.end_round(self.round, metrics, costs)
+        summary = self.reporter.end_round(self.round, columns, metrics, costs)
         self.move_to(self.round + 1, 0)
         if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
             raise TrainingDiverged(
@@ -303,7 +303,7 @@ class Scheduler:
             return
         record = self.transfers.receive("record", t % 2)
         self.timer.collect()
-        self.reporter.add_record(record, (self.round, t))
+        self.reporter.add_record(record)
         if self.control is not None:
             self.control.check_missed(record["missed"], t, f"round {self.round + 1}")
 

@@ -24,9 +24,8 @@ from morphogen.log.derived_columns import derive_columns
 from morphogen.log.events import Envelope, Event, Json
 from morphogen.log.kinds.ppo import ppo_event
 from morphogen.log.kinds.round import AnomalyDetected, BatchSummary
-from morphogen.log.log_file import LogPosition
 from morphogen.log.monitors import FinishedRound, RunPlan, build_monitors
-from morphogen.log.round_record import Record, RoundRecord, RunFacts, slot_history
+from morphogen.log.round_record import Columns, Record, RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import (
     RoundCosts,
     episode_ends,
@@ -71,7 +70,7 @@ class TelemetryState:
 
 
 class Reporter:
-    """Events, records and summaries of one run.
+    """Events, records and summaries of one run; `writer` hands them to its sinks.
 
     Args:
         setup, sinks: of the scheduler.
@@ -85,8 +84,7 @@ class Reporter:
         self._facts = build_facts(setup)
         self._spec = setup.spec.telemetry
         self._exchange = setup.exchange
-        self._own = self._exchange.own(self._facts.envs)  # envs in this process
-        self._writer = LogWriter(sinks, self._spec)
+        self.writer = LogWriter(sinks, self._spec)
         ppo = setup.spec.ppo
         kl_stop = KL_STOP_FACTOR * (ppo.target_kl or 0.0)
         self._monitors = build_monitors(
@@ -100,54 +98,38 @@ class Reporter:
                 siblings=siblings,
             )
         )
-        # [T, E, ...] of the round, of which `_epochs` are filled
-        self._columns: dict[str, Array] = {}
-        self._round = self._epochs = 0
+        self._records: list[Record] = []  # of the epochs of this round so far
         self._rolling: tuple[float, ...] = ()
 
     @property
     def accuracy(self) -> float | None:
         """Mean accuracy after the last epoch; None before it, or where none was measured."""
-        row = self._columns["val_acc"][self._epochs - 1] if self._epochs else np.zeros(0)
+        row = self._records[-1]["val_acc"] if self._records else np.zeros(0)
         known = row[np.isfinite(row)]
         return float(known.mean()) if known.size else None
 
-    def add_sinks(self, sinks: Sequence[AnySink]) -> None:
-        """Add sinks, which receive all later events."""
-        self._writer.add_sinks(sinks)
-
     def emit(self, *events: Event, round: int | None = None) -> None:
         """Emit events about the run or a round."""
-        self._writer.emit([Envelope(event, round=round) for event in events])
+        self.writer.emit([Envelope(event, round=round) for event in events])
 
-    def add_record(self, record: Record, position: tuple[int, int]) -> None:
-        """Take in the record of the epoch at (round, epoch)."""
-        self._round, epoch = position
-        if epoch != self._epochs:
-            raise ValueError(
-                f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}"
-            )
-        for name, leaf in record.items():
-            column = self._columns.get(name)
-            if column is None or column.shape[1:] != leaf.shape:  # resumed at another level
-                unknown = np.nan if leaf.dtype.kind == "f" else 0
-                column = self._columns[name] = np.full(
-                    (self._facts.epochs, *leaf.shape), unknown, leaf.dtype
-                )
-            column[epoch] = leaf
-        self._epochs += 1
+    def add_record(self, record: Record) -> None:
+        """Take in the record of the next epoch."""
+        self._records.append(record)
 
-    def gather(self) -> None:
-        """Join the columns of all envs at the end of a round; every process then sums them up
-        alike.
+    def gather(self) -> dict[str, Array]:
+        """Return the columns of all envs at the end of a round, [T, E, ...]; every process then
+        sums them up alike.
         """
-        self._columns = self._exchange.join("record", self._columns, axis=1)
+        return self._exchange.join("record", self._stack(), axis=1)
 
-    def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
-        """Emit the events of a round after its last record; return its summary.  metrics: of the
-        `update` transfer.
+    def end_round(
+        self, round: int, columns: Columns, metrics: Mapping[str, Any], costs: RoundCosts
+    ) -> BatchSummary:
+        """Emit the events of a round after its last record; return its summary.
+
+        columns: of `gather`; metrics: of the `update` transfer.
         """
-        columns = derive_columns(self._columns)
+        columns = derive_columns(columns)
         ends = episode_ends(columns, slot_history(columns), self._facts)
         record = RoundRecord(self._facts, round, columns, ends)
         trained = "steps_done" in metrics
@@ -170,15 +152,9 @@ class Reporter:
             if isinstance(event.data, AnomalyDetected) and event.severity != "info"
         ]
         summary = replace(summary, anomalies=tuple(dict.fromkeys(anomalies)))
-        events = (
-            *update,
-            summary,
-            *throughput_events(costs, samples=self._facts.samples),
-        )
-        self._writer.emit((*(Envelope(event, round=round) for event in events), *found), record)
-        self._round = round + 1
-        self._columns = {}
-        self._epochs = 0
+        events = (*update, summary, *throughput_events(costs, samples=self._facts.samples))
+        self.writer.emit((*(Envelope(event, round=round) for event in events), *found), record)
+        self._records = []
         return summary
 
     def state(self) -> TelemetryState:
@@ -188,71 +164,45 @@ class Reporter:
 
     def columns(self) -> dict[str, Tensor]:
         """Return the columns of the unfinished round, [t, E, ...], of the envs in this process."""
+        return {name: torch.from_numpy(column) for name, column in self._stack().items()}
+
+    def _stack(self) -> dict[str, Array]:
+        """Return the columns of the round, [t, E, ...]; unknown numbers are nan."""
+        last = self._records[-1] if self._records else {}
         return {
-            name: torch.from_numpy(column[: self._epochs]) for name, column in self._columns.items()
+            name: np.stack([_like(record[name], leaf) for record in self._records])
+            for name, leaf in last.items()
         }
 
-    def restore(
-        self, state: TelemetryState, columns: Mapping[str, Tensor], position: tuple[int, int]
-    ) -> None:
-        """Restore the state and the columns of a reporter of the same run at (round, epoch), the
-        next epoch.
+    def restore(self, state: TelemetryState, columns: Mapping[str, Tensor], epoch: int) -> None:
+        """Restore the state and the columns of a reporter of the same run before an epoch.
 
         Raises: CheckpointError for columns of another shape.
         """
         self._rolling = state.rolling
         for name, monitor in self._monitors.items():
             monitor.state = deepcopy(state.monitors.get(name, monitor.state))
-        self._round = position[0]
-        self._columns = {}
-        self._epochs = 0
-        shape = (position[1], len(self._own))
+        shape = (epoch, len(self._exchange.own(self._facts.envs)))
         for name, column in columns.items():
             if column.shape[:2] != shape:
                 raise CheckpointError(
                     f"columns.{name}: expected [{shape[0]}, {shape[1]}, ...], got "
                     f"{list(column.shape)}"
                 )
-        arrays = {name: np.asarray(column) for name, column in columns.items()}
-        for epoch in range(position[1]):
-            record = {name: array[epoch] for name, array in arrays.items()}
-            self.add_record(record, (position[0], epoch))
-
-    def drain(self) -> LogPosition | None:
-        """Write all events to the files of the run; return the position in the log."""
-        return self._writer.drain(self._round)
+        self._records = [
+            {name: np.asarray(column[t]) for name, column in columns.items()} for t in range(epoch)
+        ]
 
     def close(self, *final_events: Event) -> Losses:
         """Emit the final events, wait until all events are written, and return the losses."""
-        return self._writer.close(*final_events)
+        return self.writer.close(*final_events)
 
 
-_INT8_NAMES = (
-    "stage_before",
-    "stage_acted",
-    "stage_ticked",
-    "stage",
-    "blueprint",
-    "algorithm",
-    "tick_gate",
-)
-_INT8_NAMES += (
-    "tick_removal",
-    "action_gate",
-    "op_effective",
-    "outcome",
-    "reason",
-    "panic",
-    "anomaly",
-    "view_code",
-)
-_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "action_gate_failed", "action", "tempo")
-_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs", "regime")
-# Narrow integers; all others are int32.
-_SMALL_DTYPES = {
-    **dict.fromkeys(_INT8_NAMES, torch.int8),
-    **dict.fromkeys(_INT16_NAMES, torch.int16),
-}
+def _like(row: Array, last: Array) -> Array:
+    """Return the row, or unknown numbers where a run that resumed at another level has others."""
+    return row if row.shape == last.shape else np.full_like(last, np.nan)
+
+
 # Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
 _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
@@ -304,6 +254,4 @@ def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:
     """Start the copy of a record to the host, where integers are narrow."""
     leaves = get_leaves(record)
     wide = [name for name, leaf in leaves.items() if leaf.dtype == torch.int64]
-    transfers.send(
-        "record", leaves, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide}
-    )
+    transfers.send("record", leaves, slot, dict.fromkeys(wide, torch.int32))

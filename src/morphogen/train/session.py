@@ -152,7 +152,7 @@ class Session:
         context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         if resume_point is not None:
             remove_newer(context.folder, resume_point)
-        scheduler.reporter.add_sinks(sinks)
+        scheduler.reporter.writer.add_sinks(sinks)
         if positions is None:  # no event was emitted before
             scheduler.reporter.emit(
                 manifest.run_started_event(scheduler, context.manifest, devices)

@@ -48,7 +48,7 @@ def open_sinks(
     Args:
         spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its
         numbering continues.
-        position: result of `Reporter.drain`; None: a new run.
+        position: result of `LogWriter.drain`; None: a new run.
 
     Raises: CheckpointError like `check_position`, before any file is changed.
     """

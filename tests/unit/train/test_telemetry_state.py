@@ -64,13 +64,13 @@ def features():
 
 
 def beats(seed):
-    """Calls of a reporter in a run: records of epochs with their position, and ends of rounds."""
+    """Calls of a reporter in a run: records of epochs, and ends of rounds."""
     dice = random.Random(seed)
     for round in range(ROUNDS):
         _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
-        for epoch, record in enumerate(records):
+        for record in records:
             ratio = np.full((ENVS, len(SLOTS)), 5.0)
-            yield "add_record", as_sent(record) | {"detector_ratio": ratio}, (round, epoch)
+            yield "add_record", as_sent(record) | {"detector_ratio": ratio}
         yield (
             "end_round",
             round,
@@ -83,6 +83,8 @@ def beats(seed):
 
 def followed(one, beats):
     for name, *reported in beats:
+        if name == "end_round":
+            reported.insert(1, one.gather())
         getattr(one, name)(*reported)
 
 
@@ -123,7 +125,7 @@ def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_tha
     followed(first, reported[:at])
     state, columns = through_a_file(first)
     first.close()
-    second.restore(state, columns, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
+    second.restore(state, columns, at % (EPOCHS + 1))
     followed(second, reported[at:])
     second.close()
     assert written(sink) == undisturbed(seed)
@@ -153,7 +155,7 @@ def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_be
         record["host_layer_norm"] = record["host_layer_norm"][:, :0]
     first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
     followed(first, reported[:2])
-    second.restore(*through_a_file(first), (0, 2))
+    second.restore(*through_a_file(first), 2)
     followed(second, reported[2 : EPOCHS + 1])
     first.close()
     second.close()
@@ -176,5 +178,5 @@ def test_columns_that_are_not_of_this_position_are_refused_by_name():
     one = reporter(Keep())
     for shape in ((2, ENVS + 1, 3), (3, ENVS, 3)):
         with pytest.raises(CheckpointError, match=r"^columns\.alpha: expected \[2, 2, ...\], got"):
-            one.restore(one.state(), {"alpha": torch.zeros(shape)}, (1, 2))
+            one.restore(one.state(), {"alpha": torch.zeros(shape)}, 2)
     one.close()

@@ -1,6 +1,5 @@
 """Recorder of passes on a CPU, and the plan of the memory that their results share."""
 
-import enum
 from bisect import insort
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -58,8 +57,8 @@ class CpuGraph:
     """A recorded pass; call it to run the pass again."""
 
     calls: list[_Call]
-    held: object  # memory that kernels read by address
-    nbytes: int  # of memory for the results of the pass
+    memory: Tensor  # of the results of the pass, uint8
+    held: object  # inputs that kernels read by address
 
     def __call__(self) -> None:
         """Run the pass."""
@@ -94,25 +93,28 @@ class _Place(NamedTuple):
     stride: tuple[int, ...]
 
 
-class _Kind(enum.Enum):
-    """Effect of an operator on memory."""
-
-    KERNEL = "kernel"  # a kernel of the project allocates and fills
-    COMPOSITE = "composite"  # effect of other operators
-    VIEW = "view"  # no effect
-    EMPTY = "empty"  # allocates
-    WRITE = "write"  # writes to its arguments
-    RESULT = "result"  # allocates and fills
+def _tensor_at(memory: Tensor, place: _Place | Tensor) -> Tensor:
+    """Return the tensor of a place in memory."""
+    if isinstance(place, Tensor):
+        return place
+    offset = (place.block.offset + place.offset) // place.dtype.itemsize
+    empty = torch.empty(0, dtype=place.dtype, device="cpu")
+    return empty.set_(memory.untyped_storage(), offset, place.shape, place.stride)
 
 
-class _Form(NamedTuple):
-    """Properties of an operator."""
+def _address_at(memory: Tensor, place: _Place | Tensor) -> int:
+    """Return the address of a place in memory."""
+    if isinstance(place, Tensor):
+        return to_kernel_arg(place)
+    return memory.data_ptr() + place.block.offset + place.offset
 
-    kind: _Kind
-    written: frozenset[str]  # names of the arguments that it writes to
-    into: Any  # form of the operator that fills given memory; None: it has no such form
-    names: tuple[str, ...]  # arguments of that form that take the memory
-    accepted: frozenset[str]  # all arguments of that form
+
+class _FillingForm(NamedTuple):
+    """Form of an operator that fills given memory."""
+
+    operator: Any
+    names: tuple[str, ...]  # arguments that take the memory
+    accepted: frozenset[str]  # all arguments
 
 
 # not declared as views
@@ -120,50 +122,36 @@ _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_siz
 
 
 @cache
-def _form_of(operator: Any) -> _Form:
-    name = operator.overloadpacket.__name__
-    written = frozenset(
+def _is_view(operator: Any) -> bool:
+    tagged = torch.Tag.inplace_view in operator.tags
+    return operator.is_view or tagged or operator.overloadpacket.__name__ in _VIEWS
+
+
+@cache
+def _written_names(operator: Any) -> frozenset[str]:
+    """Return the names of the arguments whose memory the operator writes to."""
+    return frozenset(
         arg.name
         for arg in schema_arguments(operator)
-        if arg.alias_info is not None and arg.alias_info.is_write
+        if arg.alias_info is not None and arg.alias_info.is_write and not _is_view(operator)
     )
-    kind = (
-        _Kind.WRITE
-        if written and torch.Tag.inplace_view not in operator.tags
-        else _kind_of(operator, name)
-    )
-    into = _filling_form(operator) if kind is _Kind.RESULT else None
-    arguments = [] if into is None else schema_arguments(into)
-    names = tuple(arg.name for arg in arguments if arg.is_out)
-    return _Form(kind, written, into, names, frozenset(arg.name for arg in arguments))
 
 
-def _kind_of(operator: Any, name: str) -> _Kind:
-    """Return the kind of an operator that writes to no memory of an argument."""
-    if operator in KERNELS:
-        return _Kind.KERNEL
-    if is_composite(operator):
-        return _Kind.COMPOSITE
-    if operator.is_view or name in _VIEWS or torch.Tag.inplace_view in operator.tags:
-        return _Kind.VIEW
-    return _Kind.EMPTY if "empty" in name else _Kind.RESULT
-
-
-def _filling_form(operator: Any) -> Any:
+@cache
+def _filling_form(operator: Any) -> _FillingForm | None:
     """Return the overload with the same arguments that fills given memory, or None."""
     packet = operator.overloadpacket
     layout = {"dtype", "layout", "device", "pin_memory"}
     expected = [(arg.name, str(arg.type)) for arg in schema_arguments(operator)]
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        arguments = [
-            (arg.name, str(arg.type)) for arg in schema_arguments(overload) if not arg.is_out
-        ]
-        fills = len(arguments) < len(schema_arguments(overload))
+        arguments = schema_arguments(overload)
+        names = tuple(arg.name for arg in arguments if arg.is_out)
+        inputs = [(arg.name, str(arg.type)) for arg in arguments if not arg.is_out]
         without = [
-            argument for argument in expected if argument[0] not in layout or argument in arguments
+            argument for argument in expected if argument[0] not in layout or argument in inputs
         ]
-        if fills and arguments == without:
-            return overload
+        if names and inputs == without:
+            return _FillingForm(overload, names, frozenset(arg.name for arg in arguments))
     return None
 
 
@@ -173,8 +161,8 @@ class _Tape(UnguardedMode):
     def __init__(self) -> None:
         super().__init__()
         self.buffers_only = True
-        self._calls: list[_Call] = []
-        self._kernels: set[int] = set()  # positions of kernels among the calls
+        # with the function that turns a place into an argument
+        self._calls: list[tuple[Callable, _Call]] = []
         self._blocks: dict[int, Block] = {}  # by key of the storage
         self._threads = torch.get_num_threads()
 
@@ -182,35 +170,38 @@ class _Tape(UnguardedMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run and record an operator."""
-        form = _form_of(func)
         kwargs = kwargs or {}
-        if form.kind is _Kind.KERNEL:
+        written = _written_names(func)
+        if func in KERNELS:
             return self._run_kernel(func, args)
-        if form.kind is _Kind.COMPOSITE:  # called below autograd, as within a kernel of the project
+        if is_composite(func) and not written:  # below autograd, as within a kernel of the project
             with self:
                 return func.decompose(*args, **kwargs)
-        if form.kind is not _Kind.VIEW and reads_host(func, args, kwargs):
+        if _is_view(func):
+            return func(*args, **kwargs)
+        if reads_host(func, args, kwargs):
             raise RuntimeError(f"{func} reads a value on the host")
-        if form.kind is _Kind.WRITE:
+        if written:
             if self.buffers_only:
-                self._refuse_inputs(func, form, args, kwargs)
+                self._refuse_inputs(func, written, args, kwargs)
             self._add(unchecked_operator(func), args, kwargs)
+            return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        if form.kind in (_Kind.EMPTY, _Kind.RESULT):
-            results = result if isinstance(result, tuple | list) else (result,)
-            self._allocate(results)
-            if form.kind is _Kind.RESULT:
-                self._add_result(func, form, args, kwargs, results)
+        results = result if isinstance(result, tuple | list) else (result,)
+        self._allocate(results)
+        if "empty" not in func.overloadpacket.__name__:
+            self._add_result(func, args, kwargs, results)
         return result
 
     def bind(self) -> "CpuGraph":
         """Allocate the memory of the graph; return all calls on it."""
-        memory = _Memory(plan_memory([*self._blocks.values()]))
+        nbytes = plan_memory([*self._blocks.values()]) + _ALIGNMENT
+        memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         calls: list[_Call] = []
-        for position, (call, args, kwargs) in enumerate(self._calls):
-            place = memory.address if position in self._kernels else memory.tensor
+        for argument, (call, args, kwargs) in self._calls:
+            place = partial(argument, memory)
             calls.append((call, _replace(args, place), _replace(kwargs, place)))
-        return CpuGraph(calls, (memory, self._calls), memory.nbytes)
+        return CpuGraph(calls, memory, self._calls)
 
     def _run_kernel(self, func: Any, args: tuple) -> Any:
         """Run an operator of the project, and record its parts: copies of inputs, and
@@ -224,31 +215,29 @@ class _Tape(UnguardedMode):
         return results
 
     def _add_kernel(self, kernel: Callable, args: tuple) -> None:
-        self._add(kernel, [0 if arg is None else arg for arg in args], {})
-        self._kernels.add(len(self._calls) - 1)
+        self._add(kernel, [0 if arg is None else arg for arg in args], {}, argument=_address_at)
 
     def _add_result(
-        self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any], results: Sequence
+        self, func: Any, args: tuple, kwargs: dict[str, Any], results: Sequence
     ) -> None:
         """Record an operator that fills its results, or copies them where it cannot."""
-        if form.into is None or any(item is None for item in results):
+        form = _filling_form(func)
+        if form is None or any(item is None for item in results):
             self._add(partial(_copy_results, unchecked_operator(func)), (results, args, kwargs), {})
             return
-        into = dict(
-            zip(
-                form.names,
-                results if len(form.names) == len(results) else (list(results),),
-                strict=True,
-            )
-        )
+        memory = results if len(form.names) == len(results) else (list(results),)
         accepted = {name: value for name, value in kwargs.items() if name in form.accepted}
-        self._add(unchecked_operator(form.into), args, accepted | into)
+        into = dict(zip(form.names, memory, strict=True))
+        self._add(unchecked_operator(form.operator), args, accepted | into)
 
-    def _add(self, call: Callable, args: Any, kwargs: dict[str, Any]) -> None:
+    def _add(
+        self, call: Callable, args: Any, kwargs: dict[str, Any], argument: Callable = _tensor_at
+    ) -> None:
         if (threads := torch.get_num_threads()) != self._threads:
-            self._calls.append((torch.set_num_threads, (threads,), {}))
+            self._calls.append((argument, (torch.set_num_threads, (threads,), {})))
             self._threads = threads
-        self._calls.append((call, _replace(args, self._refer), _replace(kwargs, self._refer)))
+        recorded = (call, _replace(args, self._refer), _replace(kwargs, self._refer))
+        self._calls.append((argument, recorded))
 
     def _allocate(self, results: Sequence[Tensor | None]) -> None:
         position = len(self._calls)
@@ -268,10 +257,12 @@ class _Tape(UnguardedMode):
         offset = int(node.storage_offset()) * node.itemsize
         return _Place(block, offset, node.dtype, node.shape, node.stride())
 
-    def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _refuse_inputs(
+        self, func: Any, written: frozenset[str], args: tuple, kwargs: dict[str, Any]
+    ) -> None:
         named = dict(zip((arg.name for arg in schema_arguments(func)), args, strict=False)) | kwargs
-        written = tree_flatten([named.get(name) for name in form.written])[0]
-        if any(isinstance(x, Tensor) and storage_key(x) not in self._blocks for x in written):
+        leaves = tree_flatten([named.get(name) for name in written])[0]
+        if any(isinstance(x, Tensor) and storage_key(x) not in self._blocks for x in leaves):
             raise RuntimeError(f"the pass writes to its input by {func}")
 
 
@@ -294,35 +285,6 @@ def plan_memory(blocks: Sequence[Block]) -> int:
         insort(live, block, key=attrgetter("offset"))
         total = max(total, start + block.size)
     return total
-
-
-class _Memory:
-    """Memory of a graph."""
-
-    def __init__(self, nbytes: int) -> None:
-        self._base = torch.empty(nbytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
-        self._views = {torch.uint8: self._base}
-
-    @property
-    def nbytes(self) -> int:
-        """Size of this memory."""
-        return self._base.nbytes
-
-    def tensor(self, place: _Place | Tensor) -> Tensor:
-        """Return the tensor of a place."""
-        if isinstance(place, Tensor):
-            return place
-        dtype = place.dtype
-        if dtype not in self._views:
-            self._views[dtype] = self._base.view(dtype)
-        offset = (place.block.offset + place.offset) // dtype.itemsize
-        return self._views[dtype].as_strided(place.shape, place.stride, offset)
-
-    def address(self, place: _Place | Tensor) -> int:
-        """Return the address of a place."""
-        if isinstance(place, Tensor):
-            return to_kernel_arg(place)
-        return self._base.data_ptr() + place.block.offset + place.offset
 
 
 def _replace(node: Any, change: Callable[[Any], Any]) -> Any:

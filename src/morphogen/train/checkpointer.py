@@ -47,11 +47,6 @@ class Checkpointer:
         self._score = manifest["score"]
         self._emit_saved(manifest, None)
 
-    def save_between_epochs(self) -> None:
-        """Save between two epochs."""
-        self._scheduler.timer.mark("checkpoint")
-        self.save("periodic")
-
     def end_round(self, summary: BatchSummary) -> None:
         """Save after a round if it is due by rounds."""
         self._score = summary.committed_mean
@@ -74,7 +69,7 @@ class Checkpointer:
         if folder is None or self._position == self._saved_position:
             return
         exchange = self._scheduler.exchange
-        started = self._saved_at = self._clock()
+        started = self._clock()
         try:
             exchange.together(folder.check_present)
             score = None if self._scheduler.epoch else self._score

@@ -290,6 +290,7 @@ class Scheduler:
         wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
         stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
         if saves and not stops:
+            self.timer.mark("checkpoint")
             hooks.save()
         return stops
 

@@ -4,7 +4,7 @@ rest of the run.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class ResumePoint(NamedTuple):
 
     path: Path
     checkpoint: Checkpoint
-    skipped: tuple[SkippedCheckpoint, ...] = ()  # newer ones, and why
+    skipped: Sequence[SkippedCheckpoint]  # newer ones, and why
 
     @property
     def position(self) -> tuple[int, int]:
@@ -45,42 +45,36 @@ def find_resume_point(
 
     Raises: CheckpointError, in all processes, if there are checkpoints, but none is usable.
     """
-    chosen: list[ResumePoint] = []  # in the first process
-
-    def choose() -> str | None:
-        chosen.extend(_find_newest(folder, run_id, requested))
-        return chosen[0].path.name if chosen else None
-
-    def load() -> ResumePoint:
-        path = folder.checkpoints / str(name)
-        point = chosen[0] if chosen else ResumePoint(path, load_checkpoint(path))
-        return point._replace(checkpoint=point.checkpoint.map_envs(exchange.take_envs))
-
-    name = exchange.on_first(choose)
-    return None if name is None else exchange.together(load)
+    found = exchange.on_first(lambda: _find_newest(folder, run_id, requested))
+    if found is None:
+        return None
+    name, skipped = found
+    path = folder.checkpoints / name
+    checkpoint = exchange.together(lambda: load_checkpoint(path).map_envs(exchange.take_envs))
+    return ResumePoint(path, checkpoint, skipped)
 
 
-def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[ResumePoint]:
-    """Return the newest undamaged checkpoint of the run whose events are complete; nothing if none
-    was saved.
+def _find_newest(
+    folder: RunDirectory, run_id: str, requested: RunSpec
+) -> tuple[str, list[SkippedCheckpoint]] | None:
+    """Return the name of the newest undamaged checkpoint of the run whose events are complete, and
+    the newer ones; None if none was saved.
     """
     skipped: list[SkippedCheckpoint] = []
-    saved = checkpoint_store.list_checkpoints(folder.checkpoints)
-    for path in saved:
+    for path in checkpoint_store.list_checkpoints(folder.checkpoints):
         try:
-            checkpoint = _load_candidate(path, folder, run_id, requested)
-            return [ResumePoint(path, checkpoint, tuple(skipped))]
+            _check_candidate(path, folder, run_id, requested)
+            return path.name, skipped
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": str(error)})
-    if not saved:
-        return []
+    if not skipped:
+        return None
     reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]
     raise CheckpointError("\n".join([f"{folder.checkpoints} has no usable checkpoint", *reasons]))
 
 
-def _load_candidate(
-    path: Path, folder: RunDirectory, run_id: str, requested: RunSpec
-) -> Checkpoint:
+def _check_candidate(path: Path, folder: RunDirectory, run_id: str, requested: RunSpec) -> None:
+    """Raise a CheckpointError unless the run can be resumed from a checkpoint."""
     checkpoint = load_checkpoint(path)
     round, epoch = checkpoint.position
     if (round, epoch) != checkpoint_store.parse_position(path):
@@ -91,7 +85,6 @@ def _load_candidate(
             f"checkpoint {path}: run_id: expected {run_id}, got {format_value(saved)}"
         )
     sinks.check_position(requested, folder, checkpoint.log)
-    return checkpoint
 
 
 def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup: Setup) -> None:

@@ -1,10 +1,10 @@
 """Session: one run in this process, from its first event to its last, with its files."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from tensordict import TensorDict
 
@@ -18,12 +18,11 @@ from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, share
 from morphogen.log import run_directory
 from morphogen.log.console import Console
 from morphogen.log.kinds.round import BatchSummary
-from morphogen.log.kinds.run import RunCompleted, RunResumed
+from morphogen.log.kinds.run import RunCompleted, RunResumed, RunStarted
 from morphogen.log.run_directory import RunDirectory
 from morphogen.log.run_log import read_rounds
 from morphogen.log.writer import Losses
 from morphogen.policy import policy_files
-from morphogen.state.tensor_trees import Tree
 from morphogen.train import manifest
 from morphogen.train.checkpoint import restore
 from morphogen.train.checkpointer import Checkpointer
@@ -84,24 +83,28 @@ class TrainResult:
         )
 
 
-class RunContext(NamedTuple):
-    """Directory of a run, its manifest, and the checkpoint to resume from; None: a new run."""
-
-    folder: RunDirectory
-    manifest: Tree
-    resume_point: ResumePoint | None = None
-
-
 class Session:
-    """One run with its files."""
+    """One run with its files.
+
+    Args:
+        setup, parts: of its scheduler.
+        console: shows progress and tables; None: nothing is printed.
+        folder: directory of the run, with its manifest; None: nothing is written.
+        point: checkpoint to resume from; None: a new run.
+    """
 
     def __init__(
-        self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None
+        self,
+        setup: Setup,
+        parts: Parts,
+        console: Console | None,
+        folder: RunDirectory | None = None,
+        point: ResumePoint | None = None,
     ) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup = setup
-        self.point = None if context is None else context.resume_point
-        self.folder = None if context is None else context.folder
+        self.point = point
+        self.folder = folder
         self.console = console if setup.exchange.first else None
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if self.console is None else (self.console,)
@@ -110,61 +113,62 @@ class Session:
             on_round=self._on_round,
             should_stop=self._should_stop,
             should_save=lambda: self.checkpointer.is_due(),
-            save=lambda: self.checkpointer.save_between_epochs(),
+            save=lambda: self.checkpointer.save("periodic"),
         )
         parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses = Losses()
         self._config = dump_config(setup.spec)
         self._hashes = {
             "config_sha256": run_directory.config_hash(self._config),
             "data_sha256": setup.dataset.fingerprint,
         }
         self._together = setup.exchange.together  # an error of one process is raised in all
-        if context is None:
+        if folder is None:
             self.checkpointer = Checkpointer(self.scheduler, None, {})
             return
         devices = setup.exchange.facts(str(setup.device))
+        description = folder.read_manifest()
         facts = {
-            "run_id": context.manifest["run_id"],
+            "run_id": description["run_id"],
             "config": json.loads(self._config),
             **self._hashes,
             "devices": devices,
             "made": manifest.environment_fingerprint(setup),
         }
-        self.checkpointer = Checkpointer(self.scheduler, context.folder, facts)
-        self._together(lambda: self._open_files(context, devices))
+        self.checkpointer = Checkpointer(self.scheduler, folder, facts)
+        started = manifest.run_started_event(self.scheduler, description, devices)
+        self._together(lambda: self._open_files(folder, started))
 
-    def _open_files(self, context: RunContext, devices: Sequence[str]) -> None:
+    def _open_files(self, folder: RunDirectory, started: RunStarted) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
 
         Everything written after the checkpoint is deleted, since the run computes it again.
         """
         scheduler = self.scheduler
-        resume_point = context.resume_point
-        positions = None
-        if resume_point is not None:
-            restore(scheduler, resume_point.checkpoint)
-            positions = resume_point.checkpoint.log
-        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
-        context.folder.write(run_directory.CONFIG, self._config.encode)
-        context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
-        if resume_point is not None:
-            remove_newer(context.folder, resume_point)
+        point = self.point
+        position = None
+        if point is not None:
+            restore(scheduler, point.checkpoint)
+            position = point.checkpoint.log
+        sinks, cut = open_sinks(self.setup.spec, folder, position)
+        folder.write(run_directory.CONFIG, self._config.encode)
+        folder.update(status="running", config_sha256=self._hashes["config_sha256"])
+        if point is not None:
+            remove_newer(folder, point)
         scheduler.reporter.writer.add_sinks(sinks)
-        if positions is None:  # no event was emitted before
+        if position is None:  # no event was emitted before
+            scheduler.reporter.emit(started)
+        if point is not None:
+            self.history += read_rounds(folder.path)
+            self.checkpointer.resume(point.checkpoint.manifest)
             scheduler.reporter.emit(
-                manifest.run_started_event(scheduler, context.manifest, devices)
-            )
-        if resume_point is not None:
-            self.history += read_rounds(context.folder.path)
-            self.checkpointer.resume(resume_point.checkpoint.manifest)
-            name = resume_point.path.name
-            skipped = resume_point.skipped
-            rounds = self.setup.spec.rounds
-            scheduler.reporter.emit(
-                RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds)
+                RunResumed(
+                    checkpoint=point.path.name,
+                    cut_bytes=cut,
+                    skipped=tuple(point.skipped),
+                    rounds=self.setup.spec.rounds,
+                )
             )
 
     def run(self) -> TrainResult:
@@ -183,9 +187,8 @@ class Session:
                     raise
             raise
         ended: Status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
-        self._together(lambda: self._close_files(ended, None))
-        run_dir = None if self.folder is None else self.folder.path
-        result = replace(result, losses=self.losses, run_dir=run_dir)
+        losses = self._together(lambda: self._close_files(ended, None))
+        result = replace(result, losses=losses)
         if self.console is not None:
             self.console.finish(result)
         return result
@@ -203,8 +206,9 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         self.checkpointer.save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
+        path = None if self.folder is None else self.folder.path
         return TrainResult(
-            tuple(self.history), scheduler.arm, results or (), None, stopped=results is None
+            tuple(self.history), scheduler.arm, results or (), path, stopped=results is None
         )
 
     def _print_start(self) -> None:
@@ -311,10 +315,10 @@ class Session:
             facts={**self._hashes, "policy": self.setup.spec.policy_name},
         )
 
-    def _close_files(self, status: Status, error: str | None) -> None:
+    def _close_files(self, status: Status, error: str | None) -> Losses:
         totals = self.scheduler.graph_totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
-        self.losses = self.scheduler.reporter.close(
+        losses = self.scheduler.reporter.close(
             RunCompleted(
                 status=status,
                 rounds_done=self.scheduler.round,
@@ -328,3 +332,4 @@ class Session:
         )
         if self.folder is not None:
             self.folder.update(status=status)
+        return losses

@@ -27,7 +27,7 @@ from morphogen.train.checkpoint import restore
 from morphogen.train.held_out_plays import has_curve
 from morphogen.train.loop import DEMONSTRATOR, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, branch_run, check_compatible, find_resume_point
-from morphogen.train.session import OnRound, RunContext, Session, TrainResult
+from morphogen.train.session import OnRound, Session, TrainResult
 from morphogen.train.sinks import check_sinks
 from morphogen.train.stop_signals import StopSignals
 from morphogen.vocab.paths import expand_path
@@ -82,14 +82,14 @@ def train_ppo_vectorized(
     parts = compile_units(setup, parts, console)
     with torch.no_grad():
         if out is None:
-            return Session(setup, parts, None, console=console).run()
+            return Session(setup, parts, console).run()
         path = Path(exchange.on_first(lambda: str(out)))
         description = manifest.build_manifest(setup, out=path, command=command)
         owned = run_directory.create_directory(
             path, config=dump_config(setup.spec), manifest=description
         )
         with share_directory(exchange, owned, path) as folder:
-            return _run_interruptible(setup, parts, RunContext(folder, description), console)
+            return _run_interruptible(setup, parts, console, folder)
 
 
 def check_run(spec: RunSpec, out: Path | None, exchange: Exchange = ALONE) -> Setup:
@@ -185,8 +185,7 @@ def resume(
             return _load_result(setup, point, folder)
         first = 0 if point is None else point.position[0]
         parts = compile_units(setup, parts, console, first=first)
-        context = RunContext(folder, description, point)
-        return _run_interruptible(setup, parts, context, console)
+        return _run_interruptible(setup, parts, console, folder, point)
 
 
 def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory) -> TrainResult:
@@ -243,17 +242,21 @@ def share_directory(
 
 
 def _run_interruptible(
-    setup: Setup, parts: Parts, context: RunContext, console: Console | None
+    setup: Setup,
+    parts: Parts,
+    console: Console | None,
+    folder: RunDirectory,
+    point: ResumePoint | None = None,
 ) -> TrainResult:
     """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles
     SIGINT.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return Session(setup, parts, context, console=console).run()
+        return Session(setup, parts, console, folder, point).run()
     asked = parts.hooks.should_stop
     with StopSignals((signal.SIGINT,)) as stop:
         hooks = replace(parts.hooks, should_stop=lambda: stop.exit_code is not None or asked())
-        result = Session(setup, replace(parts, hooks=hooks), context, console=console).run()
+        result = Session(setup, replace(parts, hooks=hooks), console, folder, point).run()
     if result.stopped and stop.exit_code is not None:
         raise KeyboardInterrupt(
             f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it"

@@ -55,9 +55,7 @@ def print_error(error: BaseException) -> None:
 def finish(code: int) -> int:
     """Write all output; return the exit code of the process, which says whether output was lost."""
     sys.stdout.flush()
-    losses = [
-        line for line in map(streams.describe_loss, (sys.stdout, sys.stderr)) if line is not None
-    ]
+    losses = [line for line in map(streams.describe_loss, ("stdout", "stderr")) if line is not None]
     for line in losses:
         print(f"morphogen: error: {line}", file=sys.stderr)
     sys.stderr.flush()

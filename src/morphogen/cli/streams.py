@@ -13,10 +13,9 @@ from typing import TextIO, cast
 class LenientStream(io.FileIO):
     """Raw stream over a file descriptor; a write that fails is dropped, with all that follow."""
 
-    def __init__(self, descriptor: int, name: str) -> None:
-        """Take a descriptor, which stays open, and the name of the stream for messages."""
+    def __init__(self, descriptor: int) -> None:
+        """Take a descriptor, which stays open."""
         super().__init__(descriptor, "w", closefd=False)
-        self._label = name
         self.error: OSError | None = None  # of the first write that failed
 
     def write(self, data: object) -> int:
@@ -33,31 +32,23 @@ class LenientStream(io.FileIO):
                 self.error = error
         return size
 
-    @property
-    def loss(self) -> str | None:
-        """Describe the lost output; None if nothing was lost, or if the reader of a pipe, such as
-        `head`, wanted no more.
-        """
-        if self.error is None or self.error.errno == errno.EPIPE:
-            return None
-        return f"{self._label} could not be written: {self.error.strerror}"
 
-
-def is_lost(stream: TextIO) -> bool:
-    """Return whether a write to a guarded stream has failed; nobody sees later output."""
-    raw = _raw_stream(stream)
-    return raw is not None and raw.error is not None
-
-
-def describe_loss(stream: TextIO) -> str | None:
-    """Describe the output that a guarded stream lost; None without a loss."""
-    raw = _raw_stream(stream)
-    return None if raw is None else raw.loss
-
-
-def _raw_stream(stream: TextIO) -> LenientStream | None:
+def find_error(stream: TextIO) -> OSError | None:
+    """Return the error of the first write to a guarded stream that failed; nobody sees later
+    output.
+    """
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    return raw if isinstance(raw, LenientStream) else None
+    return raw.error if isinstance(raw, LenientStream) else None
+
+
+def describe_loss(name: str) -> str | None:
+    """Describe the lost output of stdout or stderr; None if nothing was lost, or if the reader of a
+    pipe, such as `head`, wanted no more.
+    """
+    error = find_error(getattr(sys, name))
+    if error is None or error.errno == errno.EPIPE:
+        return None
+    return f"{name} could not be written: {error.strerror}"
 
 
 def guard_streams() -> None:
@@ -74,7 +65,7 @@ def guard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         before = getattr(sys, name)
-        raw = LenientStream(descriptor, name)
+        raw = LenientStream(descriptor)
         encoding = "utf-8" if before is None else before.encoding
         at_once = name == "stderr" or raw.isatty()
         text = io.TextIOWrapper(

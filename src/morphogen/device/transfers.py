@@ -166,9 +166,6 @@ class Transfers:
         self.wait_s = dict.fromkeys(FENCES, 0.0)
         self._clock = clock
         self._buffers: dict[tuple[str, int], StagingBuffer] = {}
-        self._prefetch: dict[
-            tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]
-        ] = {}
         self._accelerator = _accelerator(device)
         self._download_stream = self._accelerator.Stream(device)
         self._upload_stream = self._accelerator.Stream(device)
@@ -226,13 +223,11 @@ class Transfers:
         self, shape: tuple[int, ...], dtype: torch.dtype, depth: int
     ) -> tuple[StagingBuffer, ...]:
         """Return the staging buffers of minibatches [*shape], allocated once."""
-        key = (shape, dtype, depth)
-        if key not in self._prefetch:
-            layout = BufferLayout((("images", dtype, shape),))
-            self._prefetch[key] = tuple(StagingBuffer(layout, self.device) for _ in range(depth))
-            for buffer in self._prefetch[key]:
-                self._record_done(buffer)  # earlier uses of the memory precede this event
-        return self._prefetch[key]
+        layout = BufferLayout((("images", dtype, shape),))
+        buffers = tuple(self._buffer("batch", layout, slot) for slot in range(depth))
+        for buffer in buffers:
+            self._record_done(buffer)  # earlier uses of the memory precede this event
+        return buffers
 
     def fill(self, buffer: StagingBuffer, write: Callable[[Tensor], None]) -> None:
         """Fill a buffer that the device has read, and start the copy; for a thread that may

@@ -109,21 +109,21 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     Files are read once, here, so that their errors are reported before any arm is played.
     """
     known = [*POLICIES, *ARMS]
-    allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in policy_prefixes())])
+    prefixes = policy_prefixes()
+    allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in prefixes)])
     wanted = list(dict.fromkeys(names))
-    rest = [name for name in wanted if name not in POLICIES and not _is_offered(name)]
-    unknown = [name for name in rest if not name.startswith(policy_prefixes())]
+    offered = {
+        name: name.partition(":")
+        for name in wanted
+        if name not in POLICIES and not name.startswith(prefixes)
+    }
+    unknown = [name for name, (part, _, _) in offered.items() if part not in ARMS]
     raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
     players: dict[str, ArmPlayer] = {}
     for name in wanted:
-        if _is_offered(name):
-            part, _, argument = name.partition(":")
+        if name in offered:
+            part, _, argument = offered[name]
             players[name] = ARMS[part](argument, setup)
         else:
             players[name] = policy_player(build_arm(name, setup), name)
     return players
-
-
-def _is_offered(name: str) -> bool:
-    """Return whether a package offers the arm of a name; its argument stands after a colon."""
-    return name.partition(":")[0] in ARMS and not name.startswith(policy_prefixes())

@@ -224,11 +224,6 @@ def _as_rows(values: Array) -> Array:
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
-def _percentile_ends(statistics: Array, size: int, degrees: int) -> Array:
-    """The weibull method is unbiased for few resamples too."""
-    return np.quantile(statistics, tail_shares(size, degrees), axis=0, method="weibull")
-
-
 def _bootstrap_estimate(
     statistic: Callable[[Array, Array], Array],
     rows: Array,
@@ -241,5 +236,7 @@ def _bootstrap_estimate(
     flat = rows.ravel()
     value = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
     drawn = draw_resamples(*rows.shape, seed=seed, count=count or resample_count(len(flat)))
-    low, high = _percentile_ends(statistic(drawn, flat), size, size - len(rows))
+    shares = tail_shares(size, size - len(rows))
+    # the weibull method is unbiased for few resamples too
+    low, high = np.quantile(statistic(drawn, flat), shares, axis=0, method="weibull")
     return Estimate(float(value), float(low), float(high))

@@ -30,7 +30,6 @@ from morphogen.kernels import one_thread
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.round_summary import NO_COMPILES, CompileStats, RoundCosts
 from morphogen.log.writer import AnySink
-from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Round
 from morphogen.state import rng
 from morphogen.state.env import EnvState
@@ -138,16 +137,13 @@ class Scheduler:
         self.exchange = setup.exchange
         self._own = self.exchange.own(spec.envs)  # envs in this process
         arm = build_arm(spec.policy_name, setup)
-        self.policy = arm.policy
+        self.policy: Any = arm.policy
         self.params = arm.params
         self.control = parts.control or arm.control
         self.compiled = parts.compiled or open_units(spec.engine, setup.device, parts.clock)
-        profiled = spec.engine.phase_profile
-        self.timer = (
-            open_timer(setup.device, lambda: self.compiled.totals.compile_s)
-            if profiled
-            else NULL_TIMER
-        )
+        self.timer = NULL_TIMER
+        if spec.engine.phase_profile:
+            self.timer = open_timer(setup.device, lambda: self.compiled.totals.compile_s)
         self.learner = build_learner(spec)
         self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
         self._siblings = 1 if self.learner is None else spec.ppo.world_envs
@@ -159,7 +155,7 @@ class Scheduler:
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self._of_updates = self.exchange.of_updates(spec, self.learner)
         self.learned: Any = None  # state of the learner
-        if self.learner is not None and isinstance(self.policy, NetworkPolicy):
+        if self.learner is not None:
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
         self._demonstrator = build_arm(DEMONSTRATOR, setup) if self.demonstrated else None
@@ -268,7 +264,7 @@ class Scheduler:
         exchange = self._of_updates
         leaves: dict[str, Tensor] = {}
         scaling: tuple[Any, Any] = (None, None)  # of observations, before and after the update
-        if self.learner is not None and isinstance(self.policy, NetworkPolicy):
+        if self.learner is not None:
             before = self.params.get("observation", None)
             loop = self.env.capture.repeat if exchange.recordable else repeat
             turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)

@@ -2,7 +2,6 @@
 rest of the run.
 """
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -141,12 +140,11 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
     Raises: CheckpointError if the checkpoint is unknown or damaged, or a file cannot be copied.
     """
     path = source.checkpoints / name
-    if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
-        names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)] or [
-            "no checkpoint"
-        ]
+    names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)]
+    if name not in names:
         raise CheckpointError(
-            f"--checkpoint: expected one of {', '.join(names)}, got {format_value(name)}"
+            f"--checkpoint: expected one of {', '.join(names) or 'no checkpoint'}, got "
+            f"{format_value(name)}"
         )
     checkpoint_store.check_undamaged(path)
     _, spec, manifest = run_directory.open_directory(source.path)
@@ -159,9 +157,9 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
             shutil.copytree(path, branch.checkpoints / name)
             if source.events.is_file():
                 shutil.copyfile(source.events, branch.events)
-            folders = (run_directory.RECORDS, run_directory.METRICS)
-            for name in (name for name in folders if (source.path / name).is_dir()):
-                shutil.copytree(source.path / name, branch.path / name, symlinks=True)
+            for folder in (run_directory.RECORDS, run_directory.METRICS):
+                if (source.path / folder).is_dir():
+                    shutil.copytree(source.path / folder, branch.path / folder, symlinks=True)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
         raise CheckpointError(

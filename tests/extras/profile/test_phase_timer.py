@@ -18,7 +18,6 @@ from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-SECOND = 10**9  # nanoseconds
 
 
 class Clocks:
@@ -28,7 +27,7 @@ class Clocks:
         self.wall = self.cpu = self.apart = 0.0
 
     def timer(self, device=CPU, **more):
-        wall, cpu = (lambda: round(self.wall * SECOND)), (lambda: round(self.cpu * SECOND))
+        wall, cpu = (lambda: self.wall), (lambda: self.cpu)
         return Timer(device, excluded=lambda: self.apart, wall=wall, cpu=cpu, **more)
 
     def go(self, wall, cpu=0.0, apart=0.0):
@@ -175,7 +174,7 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
 def test_phases_leave_no_moment_of_a_round_out():
     ticks, kept = itertools.count(), MemorySink()
     scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
-    scheduler.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
+    scheduler.timer = Timer(CPU, wall=lambda: next(ticks))
     scheduler.env = replace(scheduler.env, timer=scheduler.timer)
     began = next(ticks)
     with torch.no_grad():

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from morphogen.cli import arguments, process
 from morphogen.cli.launcher import find_launcher
+from morphogen.cli.train import watch_run
 from morphogen.config.spec import RunSpec
 from morphogen.extras.compare import series
 from morphogen.extras.compare.sides import read_sides
 from morphogen.log import run_directory
-from morphogen.train.stop_signals import StopSignals
 
 if TYPE_CHECKING:  # it loads torch
     from morphogen.ppo.exchange import Exchange
@@ -96,13 +96,7 @@ def run(args: Namespace) -> int | None:
 
 def _train_runs(runs: dict[Path, RunSpec], exchange: "Exchange", *, quiet: bool) -> int | None:
     """Train the missing runs of all sides; return the exit code of a signal that stopped them."""
-    loop = import_module("morphogen.train.loop")
-    open_console = import_module("morphogen.log.console").Console
-    with (
-        open_console(quiet=quiet or not exchange.first, out=sys.stderr) as console,
-        StopSignals() as stop,
-    ):
-        parts = loop.Parts(hooks=loop.Hooks(should_stop=lambda: stop.exit_code is not None))
+    with watch_run(sys.stderr if exchange.first else None, quiet=quiet) as (console, parts, stop):
         result = series.train_seeds(
             runs, command="morphogen compare", console=console, parts=parts, exchange=exchange
         )

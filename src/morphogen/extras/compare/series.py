@@ -207,16 +207,18 @@ def _means(run: Path, spec: RunSpec) -> Row:
     """Return the means of the final evaluation of a run, by the headings of a table."""
     result = run / run_directory.RESULT
     policies = files.parse_json(files.read_bytes(result))["policies"] if result.is_file() else {}
-    own = policies.get(spec.policy_name)
-    value = None if own is None else fmean(own["network_value"])
+    value = _mean(policies, spec.policy_name, "network_value")
     row: Row = {TASKS[spec.task].value_name: value}
     for name in (name for name in RIVALS if name != spec.policy_name):
-        row[f"minus {name}"] = None
-        if value is not None and name in policies:
-            row[f"minus {name}"] = value - fmean(policies[name]["network_value"])
-    row["accuracy %"] = None if own is None else fmean(own["committed_accuracy"])
-    row["parameters"] = None if own is None else fmean(own["params"])
+        rival = _mean(policies, name, "network_value")
+        row[f"minus {name}"] = None if value is None or rival is None else value - rival
+    row["accuracy %"] = _mean(policies, spec.policy_name, "committed_accuracy")
+    row["parameters"] = _mean(policies, spec.policy_name, "params")
     return row
+
+
+def _mean(policies: Row, name: str, column: str) -> float | None:
+    return fmean(policies[name][column]) if name in policies else None
 
 
 def print_series(

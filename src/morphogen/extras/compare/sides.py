@@ -2,7 +2,7 @@
 torch.
 """
 
-import contextlib
+import glob
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -102,12 +102,12 @@ def trained_side(name: str, args: Namespace) -> ComparisonSide | None:
 def existing_side(name: str) -> ComparisonSide:
     """Return the side of a run directory, or of a folder of them, in the order of their seeds."""
     path = expand_path(name)
-    folders = [path]
     # unlike Path.is_file, false for an invalid name
-    if not os.path.isfile(path / run_directory.CONFIG):
-        with contextlib.suppress(OSError, ValueError):
-            folders = sorted(path.iterdir())
-    runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
+    if os.path.isfile(path / run_directory.CONFIG):
+        runs = [path]
+    else:
+        configs = glob.glob(f"*/{run_directory.CONFIG}", root_dir=path)
+        runs = [path / os.path.dirname(config) for config in configs]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
         raise ConfigError(

@@ -5,6 +5,7 @@ numbers.
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -231,10 +232,6 @@ def throughput_rows(log: RunLog) -> list[Row]:
     return rows
 
 
-def _draw_throughput(runs: RunRows) -> Figure:
-    return _draw_each(runs, _plot_throughput, 6.0)
-
-
 def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
     axes = part.subplot_mosaic("rw;pp")
     label_panel(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
@@ -397,10 +394,6 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     return measured if measured["exact"] and measured["host_acc"] is not None else None
 
 
-def _draw_contributions(runs: RunRows) -> Figure:
-    return _draw_each(runs, _plot_contributions, 3.6)
-
-
 def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     ax = part.subplots()
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
@@ -453,7 +446,7 @@ CONTRIBUTIONS = Plot(
     "network and the same host without "
     "seeds. The axis of accuracy does not begin at 0.",
     contribution_rows,
-    _draw_contributions,
+    partial(_draw_each, draw=_plot_contributions, height=3.6),
 )
 THROUGHPUT = Plot(
     "throughput",
@@ -462,6 +455,6 @@ THROUGHPUT = Plot(
     "where it has a clock, else "
     "of the host's.",
     throughput_rows,
-    _draw_throughput,
+    partial(_draw_each, draw=_plot_throughput, height=6.0),
 )
 PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS, THROUGHPUT)  # in the order of the page

@@ -16,7 +16,6 @@ import torch
 from morphogen.device.profiler import PHASES, NullTimer, PhaseTime
 
 OPEN_SEGMENTS = 3  # epochs with unread events: one marked, one in transfer, one read
-NANOS = 1e9
 MILLIS = 1e3  # per second
 
 
@@ -65,8 +64,8 @@ class Timer(NullTimer):
         device: torch.device,
         *,
         excluded: Callable[[], float] = lambda: 0.0,
-        wall: Callable[[], int] = time.perf_counter_ns,
-        cpu: Callable[[], int] = time.thread_time_ns,
+        wall: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
         event: Callable[..., Any] = torch.cuda.Event,
     ) -> None:
         """Start the clocks.  `excluded`: seconds so far that count for no phase."""
@@ -105,7 +104,7 @@ class Timer(NullTimer):
         return {phase: spent for phase, spent in times.items() if spent.count}
 
     def _now(self) -> tuple[float, float, float]:
-        return self._wall() / NANOS, self._cpu() / NANOS, self._excluded()
+        return self._wall(), self._cpu(), self._excluded()
 
     def _switch(self, phase: str | None) -> None:
         now = wall, cpu, excluded = self._now()

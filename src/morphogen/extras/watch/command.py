@@ -25,5 +25,5 @@ def run(args: Namespace) -> None:
     process.exit_on_signals()
     with contextlib.suppress(KeyboardInterrupt):
         import_module("morphogen.extras.watch.rounds_table").watch(
-            args.run, once=args.once, is_over=lambda: streams.is_lost(sys.stdout)
+            args.run, once=args.once, is_over=lambda: streams.find_error(sys.stdout) is not None
         )

@@ -11,10 +11,9 @@ from typing import Any, NoReturn
 from morphogen.cli import process, streams
 from morphogen.cli.command_table import list_commands
 from morphogen.cli.process import EXITS
-from morphogen.errors import CheckpointError, ConfigError, DataError
+from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_choice, format_value, suggest
 
-USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 INTERRUPTED = 130
 IMPORT = (
     "Python file, or dotted name of a module, that registers parts of your own; may be repeated"

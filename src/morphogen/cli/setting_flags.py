@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from morphogen.cli import arguments
 from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
 from morphogen.config.fields import GROUPS, Names, Settings, merge_settings, unwrap
-from morphogen.config.files import read_text
+from morphogen.config.files import error_line, read_text
 from morphogen.config.reference import Setting, list_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import DEFAULT_PRESET
@@ -38,16 +38,14 @@ def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
 
 def add_flags(parser: ArgumentParser, settings: Sequence[Setting]) -> None:
     """Add the flags of settings in their groups."""
-    for title in GROUPS:
-        members = [
-            (setting, setting.flag)
-            for setting in settings
-            if setting.flag is not None and setting.flag.group == title
-        ]
-        group = parser.add_argument_group(title) if members else parser
-        for setting, flag in members:
+    # groups without flags are not printed
+    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    for setting in settings:
+        if (flag := setting.flag) is not None:
             options = _value_options(setting.field, flag.value)
-            group.add_argument(flag.name, dest=setting.path, help=setting.meaning, **options)
+            groups[flag.group].add_argument(
+                flag.name, dest=setting.path, help=setting.meaning, **options
+            )
 
 
 def _value_options(field: FieldInfo, value: str) -> dict[str, Any]:
@@ -93,11 +91,9 @@ def _read_config(path: Path) -> Settings:
     """Return the settings of a config file.  Raises ConfigError for an unreadable file."""
     try:
         return parse_settings(read_text(path))
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"--config: expected a readable file, got {path}: {error.strerror}"
+            f"--config: expected a readable file, got {path}: {error_line(error)}"
         ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"--config: expected UTF-8 text, got {path}") from None
     except ConfigError as error:
         raise ConfigError(f"--config: {path}: {error}") from None

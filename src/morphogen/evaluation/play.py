@@ -85,15 +85,8 @@ class ArmResult:
 
     def to_event(self, *, split: SplitName, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
-        return Evaluated(
-            episodes=len(self.network_value),
-            split=split,
-            network_value=_event_interval(self.network_value, seed),
-            committed_accuracy=_event_interval(self.committed_accuracy, seed),
-            params_ratio=_event_interval(self.params_ratio, seed),
-            success_share=_event_interval(self.success_share, seed),
-            stability=_event_interval(self.stability, seed),
-        )
+        intervals = {name: _event_interval(getattr(self, name), seed) for name in PLAY_METRICS}
+        return Evaluated(episodes=len(self.network_value), split=split, **intervals)
 
     def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
         """Numbers as a row of the closing table, next to the run's own policy on the same

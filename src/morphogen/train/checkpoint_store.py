@@ -132,7 +132,7 @@ def write_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
         if not final.exists() or find_damage(final) is not None:
-            _write_files(final, {STATE: state, MANIFEST: files.json_bytes(manifest)})
+            _write_files(final, state, manifest)
         if keep is not None:
             apply_retention(folder, keep)
     except OSError as error:
@@ -142,13 +142,13 @@ def write_checkpoint(
     return final
 
 
-def _write_files(final: Path, contents: Mapping[str, bytes]) -> None:
-    """Write a directory of files, durably, in place of a damaged one."""
+def _write_files(final: Path, state: bytes, manifest: Manifest) -> None:
+    """Write the directory of a checkpoint, durably, in place of a damaged one."""
     work = files.temporary_path(final)
     work.mkdir()
     try:
-        for name, data in contents.items():
-            files.write_new(work / name, data)
+        files.write_new(work / STATE, state)
+        files.write_new(work / MANIFEST, files.json_bytes(manifest))
         if final.exists():
             remove_checkpoint(final)
         work.rename(final)

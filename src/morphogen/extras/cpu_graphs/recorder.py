@@ -18,6 +18,7 @@ from morphogen.compat import (
     schema_arguments,
     storage_key,
     tree_flatten,
+    tree_map,
     unchecked_operator,
 )
 from morphogen.device.graphs import Leaves, write_back
@@ -289,15 +290,11 @@ def plan_memory(blocks: Sequence[Block]) -> int:
 
 def _replace(node: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested arguments with other tensors and places."""
-    if isinstance(node, Tensor | _Place):
-        return change(node)
-    if isinstance(node, dict):
-        return {name: _replace(item, change) for name, item in node.items()}
-    if isinstance(node, tuple | list):
-        return type(node)(
-            [item if isinstance(item, int) else _replace(item, change) for item in node]
-        )
-    return node
+    return tree_map(
+        lambda leaf: change(leaf) if isinstance(leaf, Tensor | _Place) else leaf,
+        node,
+        is_leaf=lambda branch: isinstance(branch, _Place),
+    )
 
 
 def _copy_results(

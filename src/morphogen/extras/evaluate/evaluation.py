@@ -98,18 +98,11 @@ def evaluate(
             **_describe_results(context, results, seed),
         }
         if exchange.first:
-            _write(folder, contents, report)
+            try:
+                folder.write(run_directory.EVALUATION, lambda: files.json_bytes(contents))
+            except CheckpointError as error:
+                report(f"{run_directory.EVALUATION} was not written: {error}")
     return evaluation_tables(results, contents), contents
-
-
-def _write(
-    folder: run_directory.RunDirectory, contents: Row, report: Callable[[str], None]
-) -> None:
-    """Write `evaluation.json`, or report the reason why it cannot be written."""
-    try:
-        folder.write(run_directory.EVALUATION, lambda: files.json_bytes(contents))
-    except CheckpointError as error:
-        report(f"{run_directory.EVALUATION} was not written: {error}")
 
 
 def _play_all(

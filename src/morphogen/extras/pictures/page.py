@@ -102,10 +102,10 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
     paths = [log.path.resolve() for log in logs]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
-    named = {escape_text(path.name): log for path, log in zip(paths, logs, strict=True)}
-    if len(named) == len(logs):
-        return named
-    return {f"run {ascii_uppercase[i]}": log for i, log in enumerate(logs)}
+    names = [escape_text(path.name) for path in paths]
+    if len(set(names)) < len(names):
+        names = [f"run {letter}" for letter in ascii_uppercase[: len(paths)]]
+    return dict(zip(names, logs, strict=True))
 
 
 def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:

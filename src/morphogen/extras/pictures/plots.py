@@ -386,11 +386,14 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     rows = rows_of_round(log.tables["ablations"], episode["round"])
     parts = [row for row in rows if row["epoch"] == episode["epoch"]]
     env = episode["env"]
-    measured: dict[str, Any] = {}
-    for name in ("exact", "host_acc", "accuracy", "shapley"):
-        # parts in order hold neighbouring envs
-        values = [value for part in parts for value in part[name]]
-        measured[name] = values[env] if env < len(values) else None
+    # parts in order hold neighbouring envs
+    columns = {
+        name: [value for part in parts for value in part[name]]
+        for name in ("exact", "host_acc", "accuracy", "shapley")
+    }
+    measured = {
+        name: column[env] if env < len(column) else None for name, column in columns.items()
+    }
     return measured if measured["exact"] and measured["host_acc"] is not None else None
 
 

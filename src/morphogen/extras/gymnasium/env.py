@@ -146,7 +146,12 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             self.state, seen = self.functional.reset()
         else:
             chosen = np.ones(self.num_envs, dtype=bool) if rows is None else np.asarray(rows)
-            check_form("options.reset_mask", torch.as_tensor(chosen), torch.bool, (self.num_envs,))
+            check_form(
+                "options.reset_mask",
+                torch.as_tensor(chosen, device="cpu"),
+                torch.bool,
+                (self.num_envs,),
+            )
             self._state, seen = self._restart(chosen)
             self._ended = self._ended & ~chosen
         return self._fetch(seen)

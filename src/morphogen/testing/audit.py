@@ -20,7 +20,7 @@ and results on other devices.
 
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from morphogen.compat import TorchDispatchMode
 from morphogen.device.host_reads import reads_host
@@ -29,21 +29,15 @@ from morphogen.testing.builders.tree_equality import copy_tree, leaves, move_tre
 LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
 
 
-class HostRead(NamedTuple):
-    """One read of the device by the host.  `location`: file, line and text of the call outside
-    torch.
-    """
-
-    op: str
-    location: str
-
-
 class HostReadMode(TorchDispatchMode):
-    """Dispatch mode that collects host reads and changes no result."""
+    """Dispatch mode that collects host reads and changes no result.
+
+    `reads`: operator, file, line and text of each call outside torch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.reads: list[HostRead] = []
+        self.reads: list[str] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -51,7 +45,7 @@ class HostReadMode(TorchDispatchMode):
         """Run the operator; record a read."""
         named = kwargs or {}
         if reads_host(func, args, named):
-            self.reads.append(HostRead(str(func.overloadpacket), _caller()))
+            self.reads.append(f"{func.overloadpacket} at {_caller()}")
         return func(*args, **named)
 
 
@@ -80,7 +74,7 @@ def audit(function: Callable[..., Any], *args: Any) -> str:
     """Describe the findings of both checks on copies of the arguments; empty without a finding."""
     with HostReadMode() as mode:
         function(*copy_tree(args))
-    found = [f"{op} at {location}" for op, location in mode.reads[:1]]
+    found = mode.reads[:1]
     if failure := meta_failure(function, *args):
         found.append(f"on the meta device, which has no values: {failure}")
     return "; ".join(found)

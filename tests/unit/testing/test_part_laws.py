@@ -223,7 +223,7 @@ HOSTS = {
     "repeats": (NoisyHost, "draws from a global random generator"),
     "neighbours": (Social, "sees its neighbours"),
     "isolates": (LeakyHost, "lets NaN of a row into another one"),
-    "trains_everything": (Frozen, "gets no gradient within 3 steps: w0"),
+    "gets_gradients": (Frozen, "gets no gradient within 3 steps: w0"),
     "graph": (BrokenHost, "is not one graph"),
 }
 MORE_HOSTS = [

@@ -47,7 +47,6 @@ REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")} |
 }
 MASK_LAWS = {name: meaning(law) for name, law in _MASK_CHECKS.items()}
 BACKEND = "aot_eager"
-_SHAPING = "shaping"  # component that telescopes
 
 
 def check_step(
@@ -185,12 +184,10 @@ def check_reward(
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:
-        if _SHAPING not in rule.components:
-            given = ", ".join(rule.components)
-            raise ConfigError(f"gamma: expected a rule with a component {_SHAPING}, got {given}")
-        laws["telescopes"] = functools.partial(
-            reward.telescopes, payer, gamma=gamma, component=_SHAPING
-        )
+        if reward.SHAPING not in rule.components:
+            wanted = f"expected a rule with a component {reward.SHAPING}"
+            raise ConfigError(f"gamma: {wanted}, got {', '.join(rule.components)}")
+        laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma)
     if bounds is not None:
         laws["within_bounds"] = functools.partial(reward.within_bounds, payer, bounds=bounds)
     drawn = reward_episodes(max_steps=3)

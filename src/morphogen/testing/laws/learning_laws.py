@@ -1,6 +1,5 @@
 """Laws of policy networks and learners, on rollouts of the task `tiny`."""
 
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Rollout, first_carry, run_epoch
 from morphogen.env.part_check import draw_normal
-from morphogen.env.policy_check import synthetic_inputs
+from morphogen.env.policy_check import policy_fault, synthetic_inputs
 from morphogen.env.setup import build_setup
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Learner, Round
@@ -20,9 +19,16 @@ from morphogen.state import rng
 from morphogen.state.decision import ActOutput
 from morphogen.state.tree_ops import clear_rows
 from morphogen.testing.builders.tree_equality import tree_form, trees_equal
-from morphogen.testing.laws.part_laws import STEP_LAWS, graph, over_rows
 from morphogen.testing.laws.search import name_laws
-from morphogen.testing.laws.step import Subject, repeats, writes
+from morphogen.testing.laws.step import (
+    Subject,
+    check_one_graph,
+    host,
+    neighbours,
+    over_rows,
+    repeats,
+    writes,
+)
 
 ENVS = 4
 TOLERANCE = 1e-4
@@ -36,10 +42,11 @@ def tiny_environment(slots: tuple[str, ...] = ("r0c0", "r1c0")) -> Environment:
     return open_environment(build_setup(spec))
 
 
-def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) -> TensorDict:
+def play_rollout(policy: NetworkPolicy, params: TensorDict) -> TensorDict:
     """Play an episode and return its rows [T, E]; every env starts a new segment in the middle of
     it.
     """
+    env = tiny_environment()
     rollout = Rollout(env.horizon, envs=env.envs, slots=len(env.net.slots))
     carry = first_carry(env, policy)
     with torch.no_grad():
@@ -51,34 +58,24 @@ def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) ->
     return rollout.rows
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSubject:
-    """A policy around a network, in an environment."""
+def act_rows(policy: NetworkPolicy) -> tuple[Subject, list[Any]]:
+    """Return the value and the memory after an action, and made-up observations.
 
-    policy: NetworkPolicy
-    env: Environment
+    The action may flip on a rounding error.
+    """
 
-    def act_args(self) -> tuple[Any, ...]:
-        """Return the arguments of `NetworkPolicy.act` on made-up observations."""
-        return self.policy.init(KEY), *synthetic_inputs(self.policy, self.env.setup, ENVS)
-
-    def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
-        """Return the value [E] and the memory after an action; the action may flip on a rounding
-        error.
-        """
-        out: ActOutput = self.policy.act(*args)
+    def call(*args: Any) -> tuple[Tensor, TensorDict]:
+        out: ActOutput = policy.act(*args)
         return out.value, out.hidden
 
-    def rows(self) -> tuple[Subject, list[Any]]:
-        """Return `run` and examples."""
-        subject = Subject(self.run, type(self.policy.network).__name__, tolerance=TOLERANCE)
-        *args, noise = self.act_args()
-        return subject, [(*args, noise), (*args, 0.5 * noise)]
+    *args, noise = policy.init(KEY), *synthetic_inputs(policy, tiny_environment().setup, ENVS)
+    subject = Subject(call, type(policy.network).__name__, tolerance=TOLERANCE)
+    return subject, [(*args, noise), (*args, 0.5 * noise)]
 
 
-def has_value_layer(subject: NetworkSubject) -> str:
+def has_value_layer(policy: NetworkPolicy) -> str:
     """Its parameters are float32 and hold the last layer of the value."""
-    network = subject.policy.network
+    network = policy.network
     params = network.init(KEY)
     layer = network.value_layer
     missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
@@ -91,22 +88,19 @@ def has_value_layer(subject: NetworkSubject) -> str:
     return ""
 
 
-def takes_any_slots(subject: NetworkSubject) -> str:
+def takes_any_slots(policy: NetworkPolicy) -> str:
     """It acts with one slot and with several, and its values are finite."""
     for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
-        out = subject.policy.act(*replace(subject, env=tiny_environment(slots)).act_args())
-        finite = out.value.isfinite().all() & out.log_prob.isfinite().all()
-        if out.action.shape != (ENVS, 8) or not finite:
-            given = out.value.tolist()
-            return f"expected finite outputs with {len(slots)} slots, got value {given}"
+        if fault := policy_fault(policy, tiny_environment(slots).setup):
+            return f"with {len(slots)} slots: {fault}"
     return ""
 
 
-def unrolls_like_steps(subject: NetworkSubject) -> str:
+def unrolls_like_steps(policy: NetworkPolicy) -> str:
     """Scoring a rollout gives the log-probabilities and values of acting, row by row."""
-    params = subject.policy.init(KEY)
-    rollout = play_rollout(subject.env, subject.policy, params)
-    scores = subject.policy.evaluate(params, rollout)
+    params = policy.init(KEY)
+    rollout = play_rollout(policy, params)
+    scores = policy.evaluate(params, rollout)
     for name in ("log_prob", "value"):
         gap = float((getattr(scores, name) - rollout[name]).abs().max())
         if not gap <= TOLERANCE:
@@ -114,7 +108,19 @@ def unrolls_like_steps(subject: NetworkSubject) -> str:
     return ""
 
 
-NETWORK_LAWS = name_laws(has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)
+def graph(policy: NetworkPolicy) -> str:
+    """It compiles to one graph."""
+    check_one_graph(*act_rows(policy), backend="eager")
+    return ""
+
+
+NETWORK_LAWS = name_laws(
+    has_value_layer,
+    takes_any_slots,
+    *(over_rows(act_rows, law) for law in (host, writes, repeats, neighbours)),
+    unrolls_like_steps,
+    graph,
+)
 
 
 class UpdateArgs(NamedTuple):
@@ -124,39 +130,36 @@ class UpdateArgs(NamedTuple):
     rollout: TensorDict
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerSubject:
-    """A learner with a policy, in an environment."""
+class Lesson(NamedTuple):
+    """A learner, and the policy that it trains."""
 
     learner: Learner
     policy: NetworkPolicy
-    env: Environment
 
     def start(self) -> UpdateArgs:
         """Return the initial state and a rollout under it, with random rewards."""
-        state = self.learner.init(self.policy, KEY, spec=self.env.spec)
-        rollout = play_rollout(self.env, self.policy, state.get("params"))
+        state = self.learner.init(self.policy, KEY, spec=tiny_environment().spec)
+        rollout = play_rollout(self.policy, state.get("params"))
         return UpdateArgs(state, rollout.replace(reward=draw_normal(*rollout.shape)))
 
-    def run(self, state: Any, rollout: TensorDict) -> tuple[Any, Any]:
+    def update(self, state: Any, rollout: TensorDict) -> tuple[Any, Any]:
         """Update once."""
-        return self.learner.update(
-            state, rollout, policy=self.policy, round=Round(self.env.spec, 0)
-        )
+        training = Round(tiny_environment().spec, 0)
+        return self.learner.update(state, rollout, policy=self.policy, round=training)
 
     def rows(self) -> tuple[Subject, list[Any]]:
-        """Return `run` and an example."""
-        return Subject(self.run, "update"), [self.start()]
+        """Return `update` and an example."""
+        return Subject(self.update, "update"), [self.start()]
 
     def updated_net(self, args: UpdateArgs) -> Any:
         """Return the parameters of the network after an update."""
-        return self.run(*args)[0].get("params")["net"]
+        return self.update(*args)[0].get("params")["net"]
 
 
-def keeps_tree(subject: LearnerSubject) -> str:
+def keeps_tree(lesson: Lesson) -> str:
     """The state has the same leaves after an update, and metrics are numbers."""
-    args = subject.start()
-    after, metrics = subject.run(*args)
+    args = lesson.start()
+    after, metrics = lesson.update(*args)
     changed = tree_form(args.state)[0] ^ tree_form(after)[0]
     if changed:
         place = min(changed)[0]
@@ -167,23 +170,27 @@ def keeps_tree(subject: LearnerSubject) -> str:
     return ""
 
 
-def moves_policy(subject: LearnerSubject) -> str:
+def moves_policy(lesson: Lesson) -> str:
     """An update changes the network."""
-    args = subject.start()
-    still = trees_equal(args.state.get("params")["net"], subject.updated_net(args))
+    args = lesson.start()
+    still = trees_equal(args.state.get("params")["net"], lesson.updated_net(args))
     return "leaves the network as it is" if still else ""
 
 
-def survives_nan(subject: LearnerSubject) -> str:
+def survives_nan(lesson: Lesson) -> str:
     """An invalid reward in one env leaves the network finite."""
-    args = subject.start()
+    args = lesson.start()
     reward = args.rollout["reward"].clone()
     reward[0, 0] = torch.nan
-    net = subject.updated_net(args._replace(rollout=args.rollout.replace(reward=reward)))
+    net = lesson.updated_net(args._replace(rollout=args.rollout.replace(reward=reward)))
     finite = all(bool(leaf.isfinite().all()) for leaf in net.values())
     return "" if finite else "lets NaN in the reward of one env into the network"
 
 
 LEARNER_LAWS = name_laws(
-    keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan
+    keeps_tree,
+    over_rows(Lesson.rows, writes),
+    over_rows(Lesson.rows, repeats),
+    moves_policy,
+    survives_nan,
 )

@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from hypothesis import strategies as st
-from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
@@ -29,23 +27,22 @@ from morphogen.state import rng
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.schema import INSTANCE
 from morphogen.state.tree_ops import replace
+from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.testing.laws.check import check_reward
 from morphogen.testing.laws.learning_laws import (
     LEARNER_LAWS,
     NETWORK_LAWS,
-    LearnerSubject,
-    NetworkSubject,
-    tiny_environment,
+    Lesson,
 )
 from morphogen.testing.laws.part_laws import (
     BLUEPRINT_LAWS,
     HOST_LAWS,
-    BlueprintSubject,
-    HostSubject,
+    DeltaRows,
+    LogitRows,
 )
 from morphogen.testing.laws.search import BrokenLaw, check_laws, name_part
 from morphogen.vocab.blueprint import assign_codes
-from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
+from morphogen.vocab.observation import INSTANCE_SOURCES
 from morphogen.vocab.slot import SlotSpec
 
 _EPOCHS = 2  # of random actions before the envs are observed
@@ -81,8 +78,8 @@ def check_blueprint(
         ...     print(error.law)
         is_identity
     """
-    subject = BlueprintSubject(module, SlotSpec("r0c0", channels, size))
-    check_laws(name_part(module), BLUEPRINT_LAWS, st.just(subject), count=1)
+    part = DeltaRows(module, SlotSpec("r0c0", channels, size))
+    check_laws(name_part(module), BLUEPRINT_LAWS, st.just(part), count=1)
 
 
 def check_host(host: Host) -> None:
@@ -113,7 +110,7 @@ def check_host(host: Host) -> None:
         net = Net(host, slots, assign_codes(()))
     except Exception as error:
         raise BrokenLaw("can_be_built", f"{name} raises {error_line(error)}") from error
-    check_laws(name, HOST_LAWS, st.just(HostSubject(net)), count=1)
+    check_laws(name, HOST_LAWS, st.just(LogitRows(net)), count=1)
 
 
 def check_network(network: PolicyNetwork) -> None:
@@ -134,8 +131,8 @@ def check_network(network: PolicyNetwork) -> None:
         ...     print(error.sentence)
         Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
-    subject = NetworkSubject(NetworkPolicy(network), tiny_environment())
-    check_laws(type(network).__name__, NETWORK_LAWS, st.just(subject), count=1)
+    policy = NetworkPolicy(network)
+    check_laws(type(network).__name__, NETWORK_LAWS, st.just(policy), count=1)
 
 
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
@@ -162,8 +159,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
         ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
-    subject = LearnerSubject(learner, policy, tiny_environment())
-    check_laws(name_part(learner), LEARNER_LAWS, st.just(subject), count=1)
+    check_laws(name_part(learner), LEARNER_LAWS, st.just(Lesson(learner, policy)), count=1)
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
@@ -187,7 +183,7 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
         ...     laws.check_observation(env, hidden=["param_price"])
         ... except laws.BrokenLaw as error:
         ...     print(error.sentence)
-        the observation shows param_price, in instance.param_price
+        the observation shows param_price, in observation.instance
     """
     names = tuple(name for name in INSTANCE_PARAMETERS if name not in env.spec.observe.instance)
     names = names if hidden is None else tuple(hidden)
@@ -206,8 +202,8 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
     worlds = [leaf.name for leaf in INSTANCE if leaf.name not in INSTANCE_SOURCES]
     for name, leaves in {**derived, "the world": worlds}.items():
         other = env.observe(_with_other(state, leaves))
-        if place := _first_difference(inputs, other):
-            raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
+        if places := differing_leaves(inputs._replace(facts=None), other._replace(facts=None)):
+            raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {min(places)}")
 
 
 def check_worlds(env: Environment) -> None:
@@ -259,35 +255,20 @@ def _instances(
 
 def _check_same_worlds(expected: list[Instance], found: list[Instance], label: str) -> None:
     for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
-        for name, leaf in one.items():
-            if not torch.equal(leaf, getattr(other, name)):
-                raise BrokenLaw(
-                    "same_world", f"instance.{name} of epoch {epoch} is another one {label}"
-                )
+        for name in sorted(differing_leaves(one, other)):
+            raise BrokenLaw(
+                "same_world", f"instance.{name} of epoch {epoch} is another one {label}"
+            )
 
 
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
     """The envs with other values of some leaves of the instance."""
-    instance: Any = state.instance
-    values: dict[str, Tensor] = {name: getattr(instance, name) for name in leaves}
+    values = {name: getattr(state.instance, name) for name in leaves}
     others = {
         name: 0.5 * value + 0.01 if value.is_floating_point() else value + 1
         for name, value in values.items()
     }
-    return replace(state, instance=instance.replace(others))
-
-
-def _first_difference(inputs: Any, other: Any) -> str:
-    """Name of the first feature, or mask, that differs; empty if none does."""
-    for leaf, columns in FEATURES.items():
-        unlike = getattr(inputs.observation, leaf) != getattr(other.observation, leaf)
-        for column, feature in enumerate(columns):
-            if unlike[..., column].any():
-                return f"{leaf}.{feature.name}"
-    for name, mask in inputs.masks.items():
-        if not torch.equal(mask, getattr(other.masks, name)):
-            return f"masks.{name}"
-    return ""
+    return replace(state, instance=replace(state.instance, **others))
 
 
 def check_environment(env: Environment) -> None:

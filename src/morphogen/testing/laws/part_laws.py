@@ -1,13 +1,11 @@
 """Laws of blueprints and hosts.
 
 What every step keeps (`step`), a part keeps as a function of rows of parameters.  A law of a part
-is a function (subject) -> violation, one of its rows a function (subject, example) -> violation.
+is a function (part) -> violation, one of its rows a function (subject, example) -> violation.
 """
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +28,15 @@ from morphogen.hosts.seed_module import SeedModule, seed_layout
 from morphogen.state.env import Instance
 from morphogen.testing.builders.tree_equality import tensors_equal
 from morphogen.testing.laws.search import name_laws
-from morphogen.testing.laws.step import Subject, check_one_graph, host, neighbours, repeats, writes
+from morphogen.testing.laws.step import (
+    Subject,
+    check_one_graph,
+    host,
+    neighbours,
+    over_rows,
+    repeats,
+    writes,
+)
 from morphogen.vocab.slot import SlotSpec
 
 STEPS = 3  # of a descent in which every parameter gets a gradient
@@ -38,65 +44,48 @@ RATE = 0.1
 TOLERANCE = 1e-4  # of a row alone against the row among others, times 1 + |x|
 
 
-class SeedRows(NamedTuple):
-    """Parameters of seeds float32 [R, size], and their features float32 [R, B, *size, C]."""
-
-    params: Tensor
-    features: Tensor
-
-
-class HostExample(NamedTuple):
-    """Parameters of hosts float32 [R, P], their inputs [R, B, *input_shape], and their instances
-    [R].
+class RowExample(NamedTuple):
+    """Parameters of networks float32 [R, size], their inputs [R, B, ...], and the instances [R] of
+    hosts.
     """
 
     params: Tensor
     inputs: Tensor
-    instance: Instance
+    instance: Instance | None = None
 
 
-def idle_leaves(loss: Callable[[Tensor], Tensor], flat: Tensor, layout: ParamLayout) -> str:
-    """Return a violation if a leaf gets no gradient in three steps of descent.  flat [R, size]."""
-    idle = {leaf.name for leaf in layout.leaves if leaf.size}
-    for _ in range(STEPS):
-        grad = torch.func.grad(loss)(flat)
-        idle -= {leaf.name for leaf, part in layout.leaf_parts(grad) if part.abs().amax() > 0.0}
-        flat = flat - RATE * grad
-    names = ", ".join(leaf.name for leaf in layout.leaves if leaf.name in idle)
-    return f"gets no gradient within {STEPS} steps: {names}" if names else ""
+class RowPart:
+    """A part whose networks are rows of parameters."""
+
+    name: str
+    layout: ParamLayout
+
+    def call(self, params: Tensor, inputs: Tensor, instance: Any) -> Tensor:
+        """Return the results of the networks, [R, ...]."""
+        raise NotImplementedError
+
+    def examples(self) -> list[RowExample]:
+        """Return arguments of `call`."""
+        raise NotImplementedError
+
+    def rows(self) -> tuple[Subject, list[RowExample]]:
+        """Return `call` for the laws of a step, and its examples."""
+        return Subject(self.call, self.name, tolerance=TOLERANCE), self.examples()
+
+    def loss(self, *args: Any) -> Tensor:
+        """Return the sum of the results, weighted from -1 to 1 along each row."""
+        x = self.call(*args)
+        weights = torch.linspace(-1.0, 1.0, x[0].numel(), dtype=x.dtype, device=x.device)
+        return (x.flatten(1) * weights).sum()
 
 
-def weighted_sum(x: Tensor) -> Tensor:
-    """Return the sum of x [R, ...], weighted from -1 to 1 along each row."""
-    weights = torch.linspace(-1.0, 1.0, x[0].numel(), dtype=x.dtype, device=x.device)
-    return (x.flatten(1) * weights).sum()
+def _miscount(part: RowPart, declared: int) -> str:
+    """Return a violation if a part has another number of parameters than it declares."""
+    size = part.layout.size
+    return "" if declared == size else f"has {size} parameters, declares {declared}"
 
 
-class RowSubject(Protocol):
-    """Subject of laws that has rows: seeds, hosts, or the envs of a policy."""
-
-    def rows(self) -> tuple[Subject, list[Any]]:
-        """Return a function of rows, and its examples."""
-        ...
-
-    def run(self, *args: Any) -> Any:
-        """Return the results of which the compiler makes one graph, of the arguments of an
-        example.
-        """
-        ...
-
-
-def over_rows(law: Callable[[Subject, Any], str]) -> Callable[[RowSubject], str]:
-    """Return a law of a step as a law of a part."""
-
-    def check(part: RowSubject) -> str:
-        subject, examples = part.rows()
-        return next((text for example in examples if (text := law(subject, example))), "")
-
-    return functools.update_wrapper(check, law)
-
-
-def isolates(subject: Subject, example: Any) -> str:
+def isolates(subject: Subject, example: RowExample) -> str:
     """Invalid numbers stay in their row."""
     params = torch.cat((example.params[:-1], example.params[-1:] * torch.nan))
     clean = subject(example)
@@ -104,79 +93,82 @@ def isolates(subject: Subject, example: Any) -> str:
     return "" if torch.equal(broken[:-1], clean[:-1]) else "lets NaN of a row into another one"
 
 
-def graph(part: RowSubject) -> str:
+def gets_gradients(part: RowPart) -> str:
+    """Every parameter gets a gradient within three steps."""
+    _, *rest = part.examples()[0]
+    layout = part.layout
+    flat = draw_params(layout)
+    idle = {leaf.name for leaf in layout.leaves if leaf.size}
+    for _ in range(STEPS):
+        grad = torch.func.grad(part.loss)(flat, *rest)
+        idle -= {leaf.name for leaf, x in layout.leaf_parts(grad) if x.abs().amax() > 0.0}
+        flat = flat - RATE * grad
+    names = ", ".join(leaf.name for leaf in layout.leaves if leaf.name in idle)
+    return f"gets no gradient within {STEPS} steps: {names}" if names else ""
+
+
+def graph(part: RowPart) -> str:
     """It compiles to one graph, with its gradient."""
     subject, examples = part.rows()
-    check_one_graph(replace(subject, call=part.run), examples, backend="eager")
+    check_one_graph(replace(subject, call=torch.func.grad(part.loss)), examples, backend="eager")
     return ""
 
 
-STEP_LAWS = tuple(over_rows(law) for law in (host, writes, repeats, neighbours))
-ROW_LAWS = (*STEP_LAWS, over_rows(isolates))
+ROW_LAWS = tuple(
+    over_rows(RowPart.rows, law) for law in (host, writes, repeats, neighbours, isolates)
+)
 
 
-@dataclass(frozen=True, slots=True)
-class BlueprintSubject:
-    """A blueprint at a slot."""
+@dataclass(frozen=True)
+class DeltaRows(RowPart):
+    """Deltas of a blueprint at a slot, [R, B, *size, C]."""
 
     module: SeedModule
     slot: SlotSpec
+
+    @property
+    def name(self) -> str:
+        """Name of the blueprint."""
+        return self.module.name
 
     @property
     def layout(self) -> ParamLayout:
         """Parameters of one seed."""
         return seed_layout(self.module, self.slot.channels)
 
-    def features(self, number: int = 0) -> Tensor:
-        """Draw features of the slot, float32 [R, B, *size, C]."""
-        return draw_normal(ROWS, SAMPLES, *self.slot.size, self.slot.channels, number=number)
+    def call(self, params: Tensor, inputs: Tensor, instance: Any) -> Tensor:
+        """Return the deltas of features."""
+        return self.module.delta(self.layout.split(params), inputs.movedim(0, -2)).movedim(-2, 0)
 
-    def delta(self, params: Tensor, features: Tensor) -> Tensor:
-        """Return the deltas, [R, B, *size, C]."""
-        return self.module.delta(self.layout.split(params), features.movedim(0, -2)).movedim(-2, 0)
-
-    def run(self, params: Tensor, features: Tensor) -> Tensor:
-        """Return the gradient of a weighted sum of the deltas, [R, size]."""
-        return torch.func.grad(lambda flat: weighted_sum(self.delta(flat, features)))(params)
-
-    def rows(self) -> tuple[Subject, list[Any]]:
-        """Return `delta` and examples away from birth."""
+    def examples(self) -> list[RowExample]:
+        """Return seeds away from birth, and features of the slot."""
         params = draw_params(self.layout)
-        grown = (params + 0.3 * draw_normal(*params.shape, number=number) for number in (8, 9))
-        examples = [SeedRows(flat, self.features(number)) for number, flat in enumerate(grown)]
-        return Subject(self.delta, self.module.name, tolerance=TOLERANCE), examples
+        size = (ROWS, SAMPLES, *self.slot.size, self.slot.channels)
+        return [
+            RowExample(
+                params + 0.3 * draw_normal(*params.shape, number=number + 8),
+                draw_normal(*size, number=number),
+            )
+            for number in range(2)
+        ]
 
 
-def declares_params(subject: BlueprintSubject) -> str:
+def declares_params(part: DeltaRows) -> str:
     """It has as many parameters as it declares."""
-    return _miscount(subject.layout, subject.module.params(subject.slot.channels))
+    return _miscount(part, part.module.params(part.slot.channels))
 
 
-def _miscount(layout: ParamLayout, declared: int) -> str:
-    """Return a violation if a layout has another number of parameters."""
-    return "" if declared == layout.size else f"has {layout.size} parameters, declares {declared}"
-
-
-def keeps_form(subject: BlueprintSubject) -> str:
+def keeps_form(part: DeltaRows) -> str:
     """Its delta has the shape and the dtype of the features, and finite numbers."""
-    single = blueprint_fault(subject.module, subject.slot)
-    return single or blueprint_fault(subject.module, subject.slot, torch.float64)
+    single = blueprint_fault(part.module, part.slot)
+    return single or blueprint_fault(part.module, part.slot, torch.float64)
 
 
-def is_identity(subject: BlueprintSubject) -> str:
+def is_identity(part: DeltaRows) -> str:
     """It changes nothing at birth."""
-    delta = subject.delta(draw_params(subject.layout), subject.features())
+    newborn = part.examples()[0]._replace(params=draw_params(part.layout))
     wrong = "is not the identity at birth: a delta of newborn seeds is not exactly 0"
-    return wrong if delta.any() else ""
-
-
-def gets_gradients(subject: BlueprintSubject) -> str:
-    """Every parameter gets a gradient within three steps."""
-    features = subject.features()
-    layout = subject.layout
-    return idle_leaves(
-        lambda flat: weighted_sum(subject.delta(flat, features)), draw_params(layout), layout
-    )
+    return wrong if part.call(*newborn).any() else ""
 
 
 BLUEPRINT_LAWS = name_laws(
@@ -184,51 +176,51 @@ BLUEPRINT_LAWS = name_laws(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostSubject:
-    """A host with its slots."""
+@dataclass(frozen=True)
+class LogitRows(RowPart):
+    """Logits of hosts without seeds, float32 [R, B, classes]."""
 
     net: Net
 
-    def inputs(self, number: int = 0) -> Tensor:
-        """Draw inputs, [R, B, *input_shape]."""
-        return draw_inputs(self.net.host, ROWS, SAMPLES, number=number)
+    @property
+    def name(self) -> str:
+        """Name of the class of the host."""
+        return type(self.net.host).__name__
 
-    def logits(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
-        """Return the logits of hosts without seeds, float32 [R, B, classes]."""
+    @property
+    def layout(self) -> ParamLayout:
+        """Parameters of one host."""
+        return self.net.host_layout
+
+    def call(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
+        """Return the logits of inputs."""
         nothing = (None,) * len(self.net.slots)
-        rows = HostRows(
-            self.net.host_layout.split(params), self.net.networks.masks(instance, params), None
-        )
+        masks = self.net.networks.masks(instance, params)
         return forward(
             inputs,
-            rows,
+            HostRows(self.layout.split(params), masks, None),
             used_classes(instance, self.net),
             SlotSeeds((), nothing, nothing),
             net=self.net,
         )
 
-    def weighted(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
-        """Return a weighted sum of the mean logits of every class."""
-        return weighted_sum(self.logits(params, inputs, instance).flatten(1, -2).mean(1))
-
-    def run(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
-        """Return the gradient of a weighted sum of the logits, [R, P]."""
-        return torch.func.grad(self.weighted)(params, inputs, instance)
-
-    def rows(self) -> tuple[Subject, list[Any]]:
-        """Return `logits` and examples."""
-        params = draw_params(self.net.host_layout)
-        instance = reference_rows(self.net.host)
-        examples = [HostExample(params, self.inputs(number), instance) for number in range(2)]
-        return Subject(self.logits, type(self.net.host).__name__, tolerance=TOLERANCE), examples
+    def examples(self) -> list[RowExample]:
+        """Return fresh hosts, and inputs [R, B, *input_shape]."""
+        host = self.net.host
+        params = draw_params(self.layout)
+        return [
+            RowExample(
+                params, draw_inputs(host, ROWS, SAMPLES, number=number), reference_rows(host)
+            )
+            for number in range(2)
+        ]
 
 
-def orders_slots(subject: HostSubject) -> str:
+def orders_slots(part: LogitRows) -> str:
     """Its slots have distinct names, are numbered in the order of the forward pass, and pool only
     images.
     """
-    slots = subject.net.host.all_slots
+    slots = part.net.host.all_slots
     names = [slot.name for slot in slots]
     order = [slot.execution for slot in slots]
     flat = [slot.name for slot in slots if slot.pooled and len(slot.size) != 2]
@@ -240,41 +232,28 @@ def orders_slots(subject: HostSubject) -> str:
     return wrong if flat else ""
 
 
-def counts_params(subject: HostSubject) -> str:
+def counts_params(part: LogitRows) -> str:
     """It has as many parameters as it declares, also under an instance that restricts nothing."""
-    layout = subject.net.host_layout
-    if wrong := _miscount(layout, subject.net.host.params()):
+    if wrong := _miscount(part, part.net.host.params()):
         return wrong
-    used = subject.net.networks.params_in_use(reference_rows(subject.net.host))
-    wanted = torch.full((ROWS,), layout.size, device="cpu")
+    used = part.net.networks.params_in_use(reference_rows(part.net.host))
+    wanted = torch.full((ROWS,), part.layout.size, device="cpu")
     wrong = f"params_in_use: expected {wanted.tolist()}, int64, got {used.tolist()}"
     return "" if tensors_equal(used, wanted) else wrong
 
 
-def declares_features(subject: HostSubject) -> str:
+def declares_features(part: LogitRows) -> str:
     """Its features have the declared form at every slot, its logits match its classes."""
-    return host_fault(subject.net)
+    return host_fault(part.net)
 
 
-def shares_inputs(subject: HostSubject) -> str:
+def shares_inputs(part: LogitRows) -> str:
     """Inputs that all hosts share give the logits of the same inputs for each host."""
-    params = draw_params(subject.net.host_layout)
-    instance = reference_rows(subject.net.host)
-    inputs = subject.inputs()[0]
-    shared = subject.logits(params, inputs, instance)
-    single = subject.logits(params, inputs.expand(ROWS, *inputs.shape).contiguous(), instance)
+    params, inputs, instance = part.examples()[0]
+    shared = part.call(params, inputs[0], instance)
+    single = part.call(params, inputs[:1].expand_as(inputs).contiguous(), instance)
     same = torch.allclose(shared, single, atol=TOLERANCE)
     return "" if same else "gives other logits for inputs that all rows share"
-
-
-def trains_everything(subject: HostSubject) -> str:
-    """Every parameter gets a gradient within three steps."""
-    inputs = subject.inputs()
-    instance = reference_rows(subject.net.host)
-    layout = subject.net.host_layout
-    return idle_leaves(
-        lambda flat: subject.weighted(flat, inputs, instance), draw_params(layout), layout
-    )
 
 
 HOST_LAWS = name_laws(
@@ -283,6 +262,6 @@ HOST_LAWS = name_laws(
     declares_features,
     *ROW_LAWS,
     shares_inputs,
-    trains_everything,
+    gets_gradients,
     graph,
 )

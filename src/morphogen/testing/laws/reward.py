@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.env.part_check import form_fault
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.permute import permute
@@ -23,13 +24,23 @@ from morphogen.testing.builders.tree_equality import (
     tree_form,
 )
 from morphogen.testing.laws.search import Law, name_laws
-from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
+from morphogen.testing.laws.step import (
+    Subject,
+    accepts,
+    host,
+    neighbours,
+    over_rows,
+    repeats,
+    rotations,
+    writes,
+)
 from morphogen.vocab.action import Op
 
 REWARD_TOLERANCE = 1e-9  # rewards in float64
 _INVALID_VALUES = (0.0, math.nan, math.inf, -math.inf)  # contents of invalid fields
-Episode = Sequence[RewardInputs]
+SHAPING = "shaping"  # component that telescopes
 STEP_LAWS = name_laws(accepts, host, writes, repeats, neighbours)
+Episode = Sequence[RewardInputs]
 
 
 class RuleArgs(NamedTuple):
@@ -71,17 +82,10 @@ def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
     subject = Subject(payer.call, payer.name, tolerance=payer.tolerance)
 
-    def over(law: Callable[[Subject, Any], str]) -> Law:
-        # from the second step on the ledger has the dtype of the inputs
-        steps = 2 if law is host else None
+    def rows(episode: Episode) -> tuple[Subject, Iterator[RuleArgs]]:
+        return subject, payer.rule_args(episode)
 
-        def check(episode: Episode) -> str:
-            pairs = itertools.islice(payer.rule_args(episode), steps)
-            return next((text for pair in pairs if (text := law(subject, pair))), "")
-
-        return check
-
-    return {name: over(law) for name, law in STEP_LAWS.items()}
+    return {name: over_rows(rows, law) for name, law in STEP_LAWS.items()}
 
 
 def shapes(subject: RewardSubject, episode: Episode) -> str:
@@ -98,9 +102,8 @@ def shapes(subject: RewardSubject, episode: Episode) -> str:
             return f"pays components {list(paid)}, but says {list(subject.rule.components)}"
         numbers = {"reward": out["reward"], **paid, "potential": out["potential"]}
         for name, value in numbers.items():
-            if (value.shape, value.dtype) != (inputs.horizon.shape, torch.float32):
-                kind = f"{value.dtype} {list(value.shape)}"
-                return f"pays {name} as {kind}, not in the dtype of its inputs, one per env"
+            if fault := form_fault(name, value, tuple(inputs.horizon.shape)):
+                return f"pays other numbers than one per env: {fault}"
         wrong = tree_form(ledger)[0] ^ tree_form(out["ledger"])[0]
         if wrong:
             return f"does not keep the leaves of its ledger: {min(wrong)[0]} is another one"
@@ -130,10 +133,8 @@ def sums(subject: RewardSubject, episode: Episode) -> str:
 
 def slots(subject: RewardSubject, episode: Episode) -> str:
     """Permuting slots changes no reward."""
-    count = episode[0].slots.stage.shape[1]
     rewards = subject.rewards(episode)
-    for shift in range(1, count):
-        order = [*range(shift, count), *range(shift)]
+    for order in rotations(episode[0].slots.stage.shape[1]):
         gap = _first_gap(rewards, subject.rewards([permute(step, order) for step in episode]))
         if gap:
             return f"pays for a slot index: {gap} with permuted slots"
@@ -159,20 +160,21 @@ def _first_gap(rewards: Tensor, other: Tensor) -> str:
     return f"step {t + 1} of env {env} has {pair}"
 
 
-def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, component: str) -> str:
+def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float) -> str:
     """The discounted shaping of every segment, from a reset to a termination, sums to 0."""
-    parts = play_rule(subject.rule, copy_tree(list(episode)))[1][component]
+    parts = play_rule(subject.rule, copy_tree(list(episode)))[1][SHAPING]
     total = torch.zeros_like(parts[0])
     weight = torch.ones_like(parts[0])
     for t, (part, step) in enumerate(zip(parts, episode, strict=True)):
         end = step.horizon | step.rolled_back
         total = total + weight * part
         rest = torch.where(end, total, 0.0)
-        if not tensors_equal(rest, torch.zeros_like(rest), REWARD_TOLERANCE):
-            env = int(rest.abs().argmax())
-            segment = f"the segment of env {env} that ends in step {t + 1}"
-            gap = f"sums to {float(rest[env]):.6g} instead of 0"
-            return f"does not telescope: the discounted {component} of {segment} {gap}"
+        env = int(rest.abs().argmax())
+        if abs(float(rest[env])) > REWARD_TOLERANCE:
+            return (
+                f"does not telescope: the discounted {SHAPING} of the segment of env {env} that "
+                f"ends in step {t + 1} sums to {float(rest[env]):.6g} instead of 0"
+            )
         total = torch.where(end, 0.0, total)
         weight = torch.where(end, 1.0, weight * gamma)
     return ""
@@ -180,10 +182,7 @@ def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, compon
 
 def within_bounds(subject: RewardSubject, episode: Episode, *, bounds: tuple[float, float]) -> str:
     """Every reward lies between two bounds."""
-    paid = subject.rewards(episode)
     low, high = bounds
-    least = float(paid.min())
-    most = float(paid.max())
-    if max(low - least, most - high) <= REWARD_TOLERANCE:
-        return ""
-    return f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"
+    least, most = (float(x) for x in subject.rewards(episode).aminmax())
+    wrong = f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"
+    return wrong if max(low - least, most - high) > REWARD_TOLERANCE else ""

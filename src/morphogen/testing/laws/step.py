@@ -4,7 +4,7 @@ import functools
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,6 +64,23 @@ class Subject:
 def as_arguments(example: Any) -> Arguments:
     """Return a drawn example as a tuple of arguments."""
     return tuple(cast("tuple[Any, ...]", example)) if isinstance(example, tuple) else (example,)
+
+
+def over_rows(
+    rows: Callable[[Any], tuple[Subject, Iterable[Any]]], law: Callable[[Subject, Any], str]
+) -> Callable[[Any], str]:
+    """Return a law of a step as a law of a part; `rows`: part -> a function, and its examples."""
+
+    def check(part: Any) -> str:
+        subject, examples = rows(part)
+        return next((text for example in examples if (text := law(subject, example))), "")
+
+    return functools.update_wrapper(check, law)
+
+
+def rotations(count: int) -> list[list[int]]:
+    """Return the orders of slots that differ from the usual one by a rotation."""
+    return [[*range(shift, count), *range(shift)] for shift in range(1, count)]
 
 
 def accepts(subject: Subject, example: Any) -> str:
@@ -154,11 +171,9 @@ def _tensor_classes(part: Any) -> list[Any]:
 def slots(subject: Subject, example: Any) -> str:
     """Permuting slots permutes values of slots, and nothing else."""
     axis = subject.slot_axis
-    count = _slot_count(example, axis)
     turn = subject.permute_args or functools.partial(permute, axis=axis)
     result = subject(example)
-    for shift in range(1, count):
-        order = [*range(shift, count), *range(shift)]
+    for order in rotations(_slot_count(example, axis)):
         turned = subject(turn(as_arguments(example), order))
         other = differing_leaves(turned, permute(result, order, axis=axis), subject.tolerance)
         if other:

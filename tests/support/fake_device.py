@@ -79,8 +79,7 @@ _COPIES = {"_to_copy", "copy_"}
 # environment or resumed run.
 OPENS = {
     "WaitPolicy.control": "env/action_control.py",
-    "build_control": "extras/schedules/schedule_control.py",
-    "build_per_env_control": "extras/schedules/schedule_control.py",
+    "build_tables": "extras/schedules/schedule_control.py",
     "_build_table": "state/tree_ops.py",
     "open_environment": "env/environment.py",
     "restore_tree": "state/tensor_trees.py",

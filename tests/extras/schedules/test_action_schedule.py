@@ -215,7 +215,7 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
         (
             "schedule:nowhere.json",
             {},
-            "policy_name: expected a readable file, got schedule:nowhere.json: No such file",
+            "policy_name: expected a readable file of UTF-8 text, got schedule:nowhere.json: No such",
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="expected a file of UTF-8 text"):
+    with pytest.raises(ConfigError, match="expected a readable file of UTF-8 text"):
         load_policy(str(tmp_path / "bytes.json"), SPEC, LIMITS)
 
 

@@ -14,9 +14,6 @@ from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
-from morphogen.errors import ConfigError
-from morphogen.extras.schedules.action_schedule import ScheduleStep
-from morphogen.extras.schedules.schedule_control import build_per_env_control
 from morphogen.extras.search.candidates import (
     GrowthStep,
     build_schedule,
@@ -206,14 +203,6 @@ def test_two_seeds_are_tried_only_where_two_may_live():
         assert max(map(len, near)) == longest
         assert all(is_feasible(candidate, spec) for candidate in near)
         assert not set(near) & set(candidates)
-
-
-def test_schedules_that_tell_envs_apart_cannot_be_mixed():
-    setup = tiny_setup(episode_length=12, lifecycle=QUICK)
-    made = build_schedule(grown()[1], setup.spec)
-    apart = type(made)("apart", (ScheduleStep(0, made.steps[0].action, env=1),), "wait")
-    with pytest.raises(ConfigError, match="schedule apart: expected steps for every env"):
-        build_per_env_control([made, apart], [0, 1], setup.spec, setup.device)
 
 
 def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():

@@ -2,6 +2,8 @@
 worlds.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,7 @@ from morphogen.extras.search.replays import (
     first_epoch_at_cost,
     play_static_cost_arm,
     start_with_fossils,
-    train_static_baseline,
+    train_grown_networks,
 )
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
@@ -122,10 +124,10 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     assert trees_equal(copy.governor.slots, copy.slots)
 
 
-def train_again(setup, traces):
-    return train_static_baseline(
-        context_of(setup), fossil_blueprint=traces.fossil_blueprint, algorithm=traces.algorithm
-    )
+def train_again(setup, fossil_blueprint, algorithm, context=None):
+    traces = SimpleNamespace(fossil_blueprint=fossil_blueprint, algorithm=algorithm)
+    results = {"trained": SimpleNamespace(traces=traces)}
+    return train_grown_networks(context or context_of(setup), len(algorithm), results)
 
 
 def at_equal_cost(setup, traces):
@@ -137,7 +139,7 @@ def at_equal_cost(setup, traces):
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     setup = tiny_setup()
     traces = grown(setup, ())
-    again = train_again(setup, traces)
+    again = train_again(setup, traces.fossil_blueprint, traces.algorithm)
     assert (again.network_value == traces.network_value).all()
     assert (again.cost == traces.cost).all()
     assert (first_epoch_at_cost(again, traces.cost[-1]) == setup.spec.episode_length - 1).all()
@@ -153,7 +155,7 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     one = np.int64([[NORM, -1, -1]])
     kept = np.concatenate([idle, one, one, idle, one])
     algorithm = np.where(kept >= 0, int(Algorithm.MULTIPLY), 0)
-    again = train_static_baseline(context_of(setup), fossil_blueprint=kept, algorithm=algorithm)
+    again = train_again(setup, kept, algorithm)
     assert again.network_value.shape == (10, 5)
     assert (again.fossil_blueprint == kept).all()
     assert (again.algorithm == algorithm).all()
@@ -178,7 +180,7 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
 def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_too_late():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
     traces = grown(setup, (GrowthStep(4, "r1c0", Blueprint.CONV_HEAVY),))
-    again = train_again(setup, traces)
+    again = train_again(setup, traces.fossil_blueprint, traces.algorithm)
     column = range(3)
     epoch = first_epoch_at_cost(again, traces.cost[-1])
     assert (epoch < 9).all()
@@ -246,11 +248,8 @@ def test_an_episode_has_as_many_transfers_as_it_says():
         "plan": 6,
         "result": 1,
     }
-    train_static_baseline(
-        PlayContext(setup, world.transfers),
-        fossil_blueprint=np.full((3, 3), -1),
-        algorithm=np.zeros((3, 3), int),
-    )
+    context = PlayContext(setup, world.transfers)
+    train_again(setup, np.full((3, 3), -1), np.zeros((3, 3), int), context)
     assert {name: count for name, count in world.transfers.ledger.items() if count} == {
         "plan": 13,
         "result": 2,

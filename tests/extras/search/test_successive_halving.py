@@ -130,6 +130,11 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
             '{"version": 1, "schedules": [{"version": 1, "name": "x", "steps": 3}]}',
             r"schedules\[0\]: steps: expected a list, got 3",
         ),
+        (
+            '{"version": 1, "schedules": [{"version": 1, "name": "x", "steps": '
+            '[{"epoch": 0, "env": 0, "op": "WAIT"}]}]}',
+            r"schedules\[0\]: expected steps for every env, got a step that names an env",
+        ),
     ],
 )
 def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):

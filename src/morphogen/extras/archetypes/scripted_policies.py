@@ -7,17 +7,21 @@ order into which they put the policies.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
+from morphogen.rules.rewards.example_inputs import (
+    SLOT_INPUT_KINDS,
+    make_reward_inputs,
+    make_slot_inputs,
+)
 from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs
-from morphogen.state.tree_ops import choose
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
@@ -139,16 +143,14 @@ def archetype_inputs(
 
 def _step_inputs(archetypes: Sequence[Archetype], step: int, dtype: torch.dtype) -> RewardInputs:
     envs = len(archetypes)
-    cells = [_columns(_slot(policy, slot, step) for slot in range(SLOTS)) for policy in archetypes]
-    slots = make_slot_inputs(envs, SLOTS, dtype=dtype, **_columns(cells))
-    rows = _columns(_env(policy, step) for policy in archetypes)
-    return make_reward_inputs(envs, dtype=dtype, slots=slots, **rows)
-
-
-def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Turn rows with the same fields into columns."""
-    table = list(rows)
-    return {name: [row[name] for row in table] for name in table[0]}
+    cells = [[_slot(policy, slot, step) for slot in range(SLOTS)] for policy in archetypes]
+    columns = {
+        name: [[row.get(name, 0) for row in env] for env in cells] for name in SLOT_INPUT_KINDS
+    }
+    slots = make_slot_inputs(envs, SLOTS, dtype=dtype, **columns)
+    rows = [_env(policy, step) for policy in archetypes]
+    fields = {name: [row[name] for row in rows] for name in rows[0]}
+    return make_reward_inputs(envs, dtype=dtype, slots=slots, **fields)
 
 
 def archetype_returns(
@@ -163,14 +165,11 @@ def archetype_returns(
 
     Returns: `dtype` [E].
     """
-    inputs = archetype_inputs(archetypes, dtype=dtype)
+    steps: Any = archetype_inputs(archetypes, dtype=dtype)
+    rewards, _, _ = play_rule(rule, steps.unbind(0))
     last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes], device="cpu")
-    ledger = rule.init(len(archetypes), SLOTS)
-    total = torch.zeros(len(archetypes), dtype=dtype, device="cpu")
-    for t in range(STEPS):
-        reward, _, ledger = rule(cast(RewardInputs, inputs[t]), ledger)
-        total = total + choose(t < last, TERMS.gamma**t * reward, 0.0)
-    return total
+    step = torch.arange(STEPS, dtype=dtype, device="cpu")[:, None]
+    return (rewards * TERMS.gamma**step).where(step < last, 0.0).sum(0)
 
 
 def return_rows(rules: Mapping[str, Rule]) -> list[dict[str, Any]]:
@@ -222,7 +221,6 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     before = step - 1
     *earlier, (entered, stage) = seed.entries(before)
     row = {
-        **dict.fromkeys(_PAST, 0),
         "op": int(seed.op(step)),
         "stage": int(stage),
         "contribution": seed.gain(before),
@@ -244,15 +242,3 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
             "accuracy_at_stage_start": policy.accuracy(entered - 1),
         }
     return row
-
-
-# fields of a slot that are 0 in an empty one
-_PAST = (
-    "previous_stage",
-    "epochs_in_stage",
-    "previous_epochs_in_stage",
-    "age",
-    "params",
-    "accuracy_at_germination",
-    "accuracy_at_stage_start",
-)

@@ -3,11 +3,13 @@
 import os
 import platform
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from morphogen import kernels
@@ -39,14 +41,14 @@ def measure(spec: RunSpec) -> dict[str, Any]:
         raise DeviceError(
             f"{device} has too little memory: {str(error).partition('.')[0]}"
         ) from None
-    events: dict[str, list[Any]] = {}
+    events: dict[str, list[Any]] = defaultdict(list)
     for event in sink.events:
-        events.setdefault(event.name, []).append(event.data)
+        events[event.name].append(event.data)
     return {
         "machine": machine_facts(device=device_name(device), threads=torch.get_num_threads()),
         "checksum": statistics.fmean(cast("tuple[float, ...]", rounds[-1].env_reward)),
         "numbers": read_numbers(events),
-        "shares": phase_shares([profile.phases for profile in events.get("PhaseProfile", [])[1:]]),
+        "shares": phase_shares([profile.phases for profile in events["PhaseProfile"][1:]]),
     }
 
 
@@ -74,23 +76,21 @@ def read_numbers(events: dict[str, list[Any]]) -> dict[str, float | None]:
 
 def phase_shares(profiles: Sequence[dict[str, dict[str, Any]]]) -> dict[str, float]:
     """Return the median share of each phase in a round, on the device clock if there is one."""
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = defaultdict(list)
     for phases in profiles:
         seconds = {
             name: times["wall_s"] if times["device_s"] is None else times["device_s"]
             for name, times in phases.items()
         }
         for name, value in seconds.items():
-            shares.setdefault(name, []).append(value / sum(seconds.values()))
+            shares[name].append(value / sum(seconds.values()))
     return {name: statistics.median(values) for name, values in shares.items()}
 
 
 def half_quartile_range(values: Sequence[float]) -> float:
     """Return half the range between the quartiles; 0 for one value."""
-    if len(values) == 1:
-        return 0.0
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return (high - low) / 2
+    low, high = np.percentile(values, (25, 75))
+    return float(high - low) / 2
 
 
 def machine_facts(*, device: str, threads: int) -> dict[str, Any]:

@@ -56,20 +56,16 @@ class Schedule:
     def sha256(self) -> str:
         """Identity: the hash of the actions; name and order of the file do not count."""
         labels = [head.label for head in Head]
-        actions = [dict(zip(labels, step.action, strict=True)) for step in self.steps]
         rows = [
-            {"action": a, "env": s.env, "epoch": s.epoch}
-            for a, s in zip(actions, self.steps, strict=True)
+            {
+                "action": dict(zip(labels, step.action, strict=True)),
+                "env": step.env,
+                "epoch": step.epoch,
+            }
+            for step in self.steps
         ]
-        return hashlib.sha256(
-            json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
-
-    def step_at(self, epoch: int, env: int) -> ScheduleStep | None:
-        """Declared action of an env in an epoch."""
-        return next(
-            (step for step in self.steps if step.epoch == epoch and step.env in (None, env)), None
-        )
+        text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_schedule(text: str, spec: RunSpec) -> Schedule:
@@ -104,14 +100,10 @@ def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
 
 def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
     """Return the text of a file with this schedule."""
-    steps = [
-        {
-            "epoch": step.epoch,
-            **name_heads(step, spec),
-            **({} if step.env is None else {"env": step.env}),
-        }
-        for step in schedule.steps
-    ]
+    steps: list[dict[str, Any]] = []
+    for step in schedule.steps:
+        where = {"epoch": step.epoch} | ({} if step.env is None else {"env": step.env})
+        steps.append(where | name_heads(step, spec))
     top = {
         "version": VERSION,
         "name": schedule.name,

@@ -7,17 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.files import read_text
+from morphogen.config.files import error_line, read_text
 from morphogen.config.spec import RunSpec
 from morphogen.env.action_control import TableControl
 from morphogen.errors import ConfigError, ScheduleError
 from morphogen.extras.schedules.action_schedule import (
     Schedule,
+    ScheduleStep,
     build_builtin,
     name_heads,
     parse_schedule,
 )
 from morphogen.policy.baselines import RandomPolicy
+from morphogen.vocab.action import HEADS
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.paths import expand_path
 
@@ -41,8 +43,10 @@ class ScheduleControl(TableControl):
         if self.schedule.on_illegal == "wait" or not len(envs):
             return
         env = int(envs[0])
-        step = self.schedule.step_at(epoch, env)
-        heads = {} if step is None else name_heads(step, self.spec)
+        [step] = [
+            step for step in self.schedule.steps if step.epoch == epoch and step.env in (None, env)
+        ]
+        heads = name_heads(step, self.spec)
         action = " ".join(f"{head} {name}" for head, name in heads.items())
         more = f" (and {len(envs) - 1} more envs)" if len(envs) > 1 else ""
         raise ScheduleError(
@@ -72,12 +76,9 @@ def load_policy(path: str, spec: RunSpec, limits: Limits) -> SchedulePolicy:
     name = f"schedule:{path}"
     try:
         return SchedulePolicy(parse_schedule(read_text(expand_path(path)), spec), spec)
-    except OSError as error:
-        raise ConfigError(
-            f"policy_name: expected a readable file, got {name}: {error.strerror}"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"policy_name: expected a file of UTF-8 text, got {name}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        wanted = "expected a readable file of UTF-8 text"
+        raise ConfigError(f"policy_name: {wanted}, got {name}: {error_line(error)}") from None
     except ConfigError as error:
         raise _name_policy(error, name) from None
 
@@ -106,31 +107,20 @@ def _name_policy(error: ConfigError, name: str) -> ConfigError:
 
 def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
     """Build the table of a schedule on the device."""
-    columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
-    action = np.zeros((spec.episode_length + 1, columns, 8), dtype=np.int64)
-    present = np.zeros((spec.episode_length + 1, columns), dtype=bool)
-    for step in schedule.steps:
-        where = (step.epoch, slice(None) if step.env is None else step.env)
-        action[where] = step.action
-        present[where] = True
-    table = (torch.as_tensor(part, device="cpu").to(device) for part in (action, present))
-    return ScheduleControl(*table, schedule=schedule, spec=spec)
+    apart = any(step.env is not None for step in schedule.steps)
+    envs = range(spec.envs) if apart else (None,)
+    columns = [[step for step in schedule.steps if step.env in (None, env)] for env in envs]
+    return ScheduleControl(*build_tables(columns, spec, device), schedule=schedule, spec=spec)
 
 
-def build_per_env_control(
-    schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
-) -> TableControl:
-    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that
-    names an env.
-    """
-    for schedule in schedules:
-        if any(step.env is not None for step in schedule.steps):
-            raise ConfigError(
-                f"schedule {schedule.name}: expected steps for every env, got a step that "
-                "names an env"
-            )
-    tables = [build_control(schedule, spec, device) for schedule in schedules]
-    place = torch.as_tensor(indices, dtype=torch.int64, device="cpu").to(device)
-    action = torch.cat([table.action for table in tables], dim=1)
-    present = torch.cat([table.present for table in tables], dim=1)
-    return TableControl(action[:, place], present[:, place])
+def build_tables(
+    columns: Sequence[Sequence[ScheduleStep]], spec: RunSpec, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Build the tables of a `TableControl` on the device from the steps of each column."""
+    action = np.zeros((spec.episode_length + 1, len(columns), len(HEADS)), dtype=np.int64)
+    present = np.zeros(action.shape[:2], dtype=bool)
+    for column, steps in enumerate(columns):
+        for step in steps:
+            action[step.epoch, column] = step.action
+            present[step.epoch, column] = True
+    return torch.from_numpy(action).to(device), torch.from_numpy(present).to(device)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from morphogen.config.spec import RunSpec, build_limits, seed_timeline
 from morphogen.config.task import TASKS
 from morphogen.extras.schedules.action_schedule import Schedule, ScheduleStep
-from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, AlphaTarget, Head, Op, Style, Tempo
+from morphogen.vocab.action import PLACEHOLDER, AlphaTarget, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.objective import ANYTIME
@@ -32,43 +32,39 @@ class GrowthStep(NamedTuple):
     @property
     def label(self) -> str:
         """Label such as `norm in r0c0 from epoch 2 to 9, FAST, SIGMOID_ADD`."""
-        epochs = f"from epoch {self.epoch}" + (
-            "" if self.pruning is None else f" to {self.pruning}"
+        end = "" if self.pruning is None else f" to {self.pruning}"
+        target = "" if self.target is AlphaTarget.FULL else f", {self.target.name}"
+        return (
+            f"{self.blueprint.label} in {self.slot} from epoch {self.epoch}{end}, "
+            f"{self.tempo.name}, {self.style.name}{target}"
         )
-        manner = [self.tempo.name, self.style.name] + [self.target.name] * (
-            self.target is not AlphaTarget.FULL
-        )
-        return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
 
 
 Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothing grows
+Move = tuple[Op, GrowthStep]  # an op on a seed
 
 
 def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     """Schedule of a candidate for a resolved spec.  Epochs without a germination advance seeds."""
-    lowered = {
-        growth.epoch + _min_life(growth, spec): _op_heads(Op.SET_ALPHA_TARGET, growth, spec)
+    planned: dict[int, Move] = {
+        growth.epoch + _min_life(growth, spec): (Op.SET_ALPHA_TARGET, growth)
         for growth in candidate
         if growth.target is not AlphaTarget.FULL
     }
-    pruned = {
-        growth.pruning: _op_heads(Op.PRUNE, growth, spec)
-        for growth in candidate
-        if growth.pruning is not None
+    planned |= {
+        growth.pruning: (Op.PRUNE, growth) for growth in candidate if growth.pruning is not None
     }
-    germinated = {growth.epoch: _op_heads(Op.GERMINATE, growth, spec) for growth in candidate}
-    planned = lowered | pruned | germinated
+    planned |= {growth.epoch: (Op.GERMINATE, growth) for growth in candidate}
+    first = min((growth.epoch for growth in candidate), default=spec.episode_length)
     steps: list[ScheduleStep] = []
-    for epoch in range(min(germinated, default=0), spec.episode_length if candidate else 0):
+    for epoch in range(first, spec.episode_length):
         alive = [
             growth
             for growth in candidate
             if growth.epoch < epoch and (growth.pruning is None or epoch < growth.pruning)
         ]
-        heads = planned.get(epoch) or _advancing_heads(alive, epoch, spec)
-        steps.append(
-            ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head))
-        )
+        move = planned.get(epoch) or _advance(alive, epoch, spec)
+        steps.append(ScheduleStep(epoch, _action(*move, spec) if move else PLACEHOLDER))
     return Schedule(describe_candidate(candidate), tuple(steps), on_illegal="wait")
 
 
@@ -77,28 +73,20 @@ def describe_candidate(candidate: Candidate) -> str:
     return "; ".join(growth.label for growth in candidate) or "never grow"
 
 
-def _op_heads(op: Op, growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
-    heads: dict[Head, int] = {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
+def _action(op: Op, growth: GrowthStep, spec: RunSpec) -> tuple[int, ...]:
+    heads: dict[Head, int] = dict(zip(Head, PLACEHOLDER, strict=True))
+    heads |= {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
     if op is Op.GERMINATE:
-        return {
-            **heads,
-            Head.BLUEPRINT: growth.blueprint,
-            Head.STYLE: growth.style,
-            Head.TEMPO: growth.tempo,
-        }
+        heads |= {Head.BLUEPRINT: growth.blueprint, Head.STYLE: growth.style}
+        heads[Head.TEMPO] = growth.tempo
     if op is Op.SET_ALPHA_TARGET:
-        return {
-            **heads,
-            Head.STYLE: growth.style,
-            Head.ALPHA_TARGET: growth.target,
-            Head.ALPHA_SPEED: AlphaSpeed.INSTANT,
-        }
-    return heads
+        heads |= {Head.STYLE: growth.style, Head.ALPHA_TARGET: growth.target}
+    return tuple(int(value) for value in heads.values())
 
 
-def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
+def _advance(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> Move | None:
     """Advance and fossilize live seeds in turns, the newest without delay; WAIT without one."""
-    moves: list[tuple[Op, GrowthStep]] = []
+    moves: list[Move] = []
     for growth in reversed(alive):
         ops = [
             op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE
@@ -106,10 +94,10 @@ def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> 
         due = epoch - growth.epoch >= seed_timeline(spec, growth.tempo).fossilizing
         moves += [(op, growth) for op in (reversed(ops) if due else ops[:1])]
     if not moves:
-        return {}
+        return None
     newest = alive[-1]
     turn = epoch - newest.epoch - seed_timeline(spec, newest.tempo).fossilizing
-    return _op_heads(*moves[turn % len(moves)], spec)
+    return moves[turn % len(moves)]
 
 
 def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:

@@ -161,30 +161,26 @@ def search_along_regimes(
     picks: list[Candidate] = []
     values: list[float] = []
     for own, seen in zip(finalists, trials.known, strict=True):
-        means = {candidate: fmean(seen[candidate]) for candidate in own}
-        pick = max(means, key=means.__getitem__)
-        picks.append(pick)
-        values.append(means[pick])
+        picks.append(max(own, key=lambda candidate: fmean(seen[candidate])))
+        values.append(fmean(seen[picks[-1]]))
     return ClairvoyantSearch(tuple(picks), np.array(values), sum(map(len, trials.known)))
 
 
 def _lay_best_seed(
     ranked: Sequence[Candidate], starts: Sequence[int], spec: RunSpec
 ) -> list[Candidate]:
-    """Lay the seed of the best candidate that has one in every subset of the regimes."""
-    seeds = [candidate[0] for candidate in ranked if candidate]
-    if not seeds:
-        return []
-    plans = _subset_plans(seeds[0].blueprint, len(starts))
-    return [lay_plan(plan, starts, seeds[0].slot, spec) for plan in plans]
-
-
-def _subset_plans(kind: Blueprint, regimes: int) -> list[Plan]:
-    """A seed in every subset of the first MAX_REGIMES regimes; later ones are as the last of
-    them.
+    """Lay the seed of the best candidate that has one in every subset of the first MAX_REGIMES
+    regimes; later ones are as the last of them.
     """
-    free = min(regimes, MAX_REGIMES)
-    return [(*plan, *plan[-1:] * (regimes - free)) for plan in product((None, kind), repeat=free)]
+    best = next((candidate[0] for candidate in ranked if candidate), None)
+    if best is None:
+        return []
+    free = min(len(starts), MAX_REGIMES)
+    plans = product((None, best.blueprint), repeat=free)
+    return [
+        lay_plan((*plan, *plan[-1:] * (len(starts) - free)), starts, best.slot, spec)
+        for plan in plans
+    ]
 
 
 def _near(

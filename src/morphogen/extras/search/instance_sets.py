@@ -12,7 +12,7 @@ from torch import Tensor
 from morphogen.config.spec import RunSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.env.action_control import ActionControl
+from morphogen.env.action_control import ActionControl, TableControl
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
 from morphogen.env.phases import PolicyInputs
@@ -20,7 +20,7 @@ from morphogen.env.setup import Setup
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
 from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.extras.schedules.action_schedule import Schedule
-from morphogen.extras.schedules.schedule_control import build_per_env_control
+from morphogen.extras.schedules.schedule_control import build_tables
 from morphogen.log.round_summary import running_value
 from morphogen.policy.policy import Policy
 from morphogen.state import rng
@@ -107,11 +107,8 @@ def play_held_out(
 
 def build_schedules_control(schedules: Sequence[Schedule], setup: Setup) -> ActionControl:
     """Return the control under which each env has a schedule of its own."""
-    distinct = list(dict.fromkeys(schedules))
-    number = {schedule: i for i, schedule in enumerate(distinct)}
-    return build_per_env_control(
-        distinct, [number[schedule] for schedule in schedules], setup.spec, setup.device
-    )
+    columns = [schedule.steps for schedule in schedules]
+    return TableControl(*build_tables(columns, setup.spec, setup.device))
 
 
 def play_schedules(context: PlayContext, schedules: Sequence[Schedule]) -> EpisodeTraces:

@@ -140,11 +140,20 @@ def _host_of_width(spec: RunSpec, width: int) -> Host | None:
 def train_grown_networks(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
 ) -> EpisodeTraces:
-    """Train the final networks of the first arm from scratch, for as many minibatches."""
+    """Train the final networks of the first arm from scratch, in their worlds, for as many
+    minibatches.
+
+    Placing the fossils takes one `plan` transfer more than an episode.
+    """
     grown = first_result(results).traces
-    return train_static_baseline(
-        context, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm
-    )
+    blueprints = torch.tensor(grown.fossil_blueprint, device=context.setup.device)
+    algorithms = torch.tensor(grown.algorithm, device=context.setup.device)
+
+    def start(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
+        own = places.to(blueprints.device)
+        return start_with_fossils(env, episode, blueprints[own], algorithms[own])
+
+    return play_held_out(context, episodes, never_grow(context.setup), start=start)
 
 
 play_static_arm = traces_arm(STATIC, train_grown_networks)
@@ -175,24 +184,6 @@ def play_static_cost_arm(
         success_share=(accuracy >= setup.task.success).astype(np.float64),
         minibatches=(epoch + 1) * setup.spec.data.minibatches,
     )
-
-
-def train_static_baseline(
-    context: PlayContext, *, fossil_blueprint: Array, algorithm: Array
-) -> EpisodeTraces:
-    """Train the final networks of held-out episodes from scratch, in their worlds.
-
-    Shapes: fossil_blueprint int [n, S], -1 without a fossil; algorithm int [n, S].  Placing the
-    fossils takes one `plan` transfer more than an episode.
-    """
-    blueprints = torch.tensor(fossil_blueprint, device=context.setup.device)
-    algorithms = torch.tensor(algorithm, device=context.setup.device)
-
-    def start(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
-        own = places.to(blueprints.device)
-        return start_with_fossils(env, episode, blueprints[own], algorithms[own])
-
-    return play_held_out(context, len(fossil_blueprint), never_grow(context.setup), start=start)
 
 
 def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:

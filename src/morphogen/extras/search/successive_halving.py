@@ -215,4 +215,7 @@ def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
             raise ConfigError(
                 "\n".join(f"{path}, schedules[{i}]: {line}" for line in lines)
             ) from None
+        if any(step.env is not None for step in schedules[i].steps):
+            wanted = "expected steps for every env, got a step that names an env"
+            raise ConfigError(f"{path}, schedules[{i}]: {wanted}")
     return tuple(schedules)

@@ -20,7 +20,6 @@ from morphogen.testing.laws.search import (
     BrokenLaw,
     Law,
     check_laws,
-    meaning,
     name_laws,
     name_part,
 )
@@ -28,24 +27,12 @@ from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, slot_states
 from morphogen.vocab.limits import Limits
 
-SubjectLaw = Callable[[Subject, Any], str]
-_STEP_CHECKS = name_laws(
-    step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds
+# name -> law, whose docstring is its promise
+STEP_LAWS = name_laws(
+    step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds, step.slots
 )
-_REWARD_CHECKS = name_laws(
-    reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted
-)
-_MASK_CHECKS = name_laws(mask.shapes, mask.choice, mask.legal)
-# name -> promise
-STEP_LAWS = {name: meaning(law) for name, law in _STEP_CHECKS.items()} | {
-    "slots": meaning(step.slots),
-    "graph": meaning(check_one_graph),
-}
-REWARD_LAWS = {name: STEP_LAWS[name] for name in (*reward.STEP_LAWS, "graph")} | {
-    law.__name__: meaning(law)
-    for law in (*_REWARD_CHECKS.values(), reward.telescopes, reward.within_bounds)
-}
-MASK_LAWS = {name: meaning(law) for name, law in _MASK_CHECKS.items()}
+REWARD_LAWS = name_laws(reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
+MASK_LAWS = name_laws(mask.shapes, mask.choice, mask.legal)
 BACKEND = "aot_eager"
 
 
@@ -56,7 +43,7 @@ def check_step(
     slots: bool = False,
     examples: int | None = None,
     skip: Collection[str] = (),
-    laws: Mapping[str, SubjectLaw] | None = None,
+    laws: Mapping[str, Callable[[Subject, Any], str]] | None = None,
     **options: Any,
 ) -> None:
     """Check a step against the laws of `STEP_LAWS`.  Raises BrokenLaw for the first violation.
@@ -84,11 +71,9 @@ def check_step(
     """
     options.setdefault("name", name_part(function))
     subject = Subject(function, **options)
-    checks = {"accepts": step.accepts, **(laws or {}), **_STEP_CHECKS}
-    if slots:
-        checks["slots"] = step.slots
+    checks = _drop_skipped({**STEP_LAWS, **(laws or {})}, skip if slots else (*skip, "slots"))
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
-    drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples)
+    drawn = check_laws(subject.name, bound, states, count=examples)
     if "graph" not in skip:
         check_one_graph(subject, drawn, backend=BACKEND)
 
@@ -141,7 +126,7 @@ def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) 
     """
     bounds = Limits((True, True)) if limits is None else limits
     drawn = slot_states(min_slots=len(bounds.enabled), max_slots=len(bounds.enabled))
-    laws = _MASK_CHECKS | {"legal": functools.partial(mask.legal, limits=bounds)}
+    laws = MASK_LAWS | {"legal": functools.partial(mask.legal, limits=bounds)}
     check_step(function, drawn, laws=laws, slot_axis=2, **options)
 
 
@@ -182,7 +167,7 @@ def check_reward(
     options.setdefault("name", name_part(getattr(rule, "function", rule)))
     payer = RewardSubject(rule, **options)
     laws: dict[str, Law] = reward.step_laws(payer)
-    laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
+    laws |= {name: functools.partial(law, payer) for name, law in REWARD_LAWS.items()}
     if gamma is not None:
         if reward.SHAPING not in rule.components:
             wanted = f"expected a rule with a component {reward.SHAPING}"
@@ -216,10 +201,11 @@ def _as_rule(rule: Rule | PaymentFn) -> Rule:
     return FunctionRule(function, governor_penalty=1.0, components=names)
 
 
-def _drop_skipped(laws: Mapping[str, Law], skip: Collection[str]) -> dict[str, Law]:
+def _drop_skipped(
+    laws: Mapping[str, Callable[..., str]], skip: Collection[str]
+) -> dict[str, Callable[..., str]]:
     """Return the laws without those to skip.  Raises ConfigError for unknown names."""
-    known = {**STEP_LAWS, **MASK_LAWS, **REWARD_LAWS}
-    unknown = sorted(set(skip) - known.keys())
-    if unknown:
+    known = (*laws, "graph")
+    if unknown := sorted(set(skip).difference(known)):
         raise ConfigError(f"skip: expected names of {', '.join(known)}, got {unknown}")
     return {name: law for name, law in laws.items() if name not in skip}

@@ -36,11 +36,6 @@ class BrokenLaw(AssertionError):
         super().__init__(message)
 
 
-def meaning(law: Callable[..., Any]) -> str:
-    """Return the promise of a law, its docstring in one line."""
-    return " ".join((law.__doc__ or "").split())
-
-
 def name_laws(*laws: Callable[..., str]) -> dict[str, Callable[..., str]]:
     """Return laws by their names."""
     return {law.__name__: law for law in laws}

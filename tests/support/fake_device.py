@@ -51,6 +51,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from morphogen.config.execution_spec import AMP_OFF
+from morphogen.config.registry import error_line
 from morphogen.config.spec import RunSpec
 from morphogen.data import feed
 from morphogen.data.splits import DerivedInputs, Samples
@@ -58,7 +59,6 @@ from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.env.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
 from morphogen.state.measure import LabelledInputs
-from morphogen.testing.audit import describe_error
 from morphogen.train.reporter import Reporter
 
 NAME = "gpu"
@@ -235,7 +235,7 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
 def fault_of(error: Exception) -> DeviceFault:
     """Return what an operator on the device raised, as a fault."""
     return DeviceFault(
-        describe_error(error),
+        error_line(error),
         " < ".join(_package_lines(traceback.extract_tb(error.__traceback__))[:3]),
     )
 

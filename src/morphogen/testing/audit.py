@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from morphogen.compat import TorchDispatchMode
+from morphogen.config.registry import error_line
 from morphogen.device.host_reads import reads_host
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, move_tree
 
@@ -64,7 +65,7 @@ def meta_failure(function: Callable, *args: Any) -> str:
     try:
         out = leaves(function(*move_tree(args, "meta")))
     except Exception as error:
-        return describe_error(error)
+        return error_line(error)
     strays = (path for path, leaf in out.items() if leaf.device.type != "meta")
     stray = next(strays, None)
     return "" if stray is None else f"its output {stray or 'tensor'} is on {out[stray].device}"
@@ -78,9 +79,3 @@ def audit(function: Callable[..., Any], *args: Any) -> str:
     if failure := meta_failure(function, *args):
         found.append(f"on the meta device, which has no values: {failure}")
     return "; ".join(found)
-
-
-def describe_error(error: Exception) -> str:
-    """Describe an error by its type and the first line of its message."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"

@@ -22,14 +22,9 @@ def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
     if shape == COSINE:
         return (1 - math.cos(math.pi * t)) / 2
     if shape == SIGMOID:
-        low = _logistic(-steepness / 2)
-        high = _logistic(steepness / 2)
-        return (_logistic(steepness * (t - 0.5)) - low) / (high - low)
+        low, high, now = (1 / (1 + math.exp(-steepness * x)) for x in (-0.5, 0.5, t - 0.5))
+        return (now - low) / (high - low)
     return t
-
-
-def _logistic(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
 def ramp(

@@ -92,7 +92,7 @@ def test_the_search_finds_what_is_best_where_it_is_played_again():
     instances = training_instances(setup.spec, 2)
     said: list[str] = []
     context = replace(context_of(setup), report=said.append)
-    found = search_along_regimes(context, instances, rows=64)
+    found = search_along_regimes(context, instances)
     assert len(found.picks) == 2
     assert all(is_feasible(candidate, setup.spec) for candidate in found.picks)
     assert len(said) == 4

@@ -87,7 +87,7 @@ class Broken(Flat):
 
 
 NETWORKS = {
-    "has_value_layer": (Renamed, "expected head.weight, head.bias among the parameters"),
+    "has_value_layer": (Renamed, "expected head.bias, head.weight among the parameters"),
     "takes_any_slots": (lambda: mg.ModuleNetwork(OnlyThree()), "raises "),
     "unrolls_like_steps": (
         lambda: Forgetful(hidden=16),

@@ -212,8 +212,9 @@ class BrokenHost(Perceptron):
 
 HOSTS = {
     "orders_slots": (Unordered, r"expected `execution` 0 .. 1 in order, got \[0, 0\]"),
-    "counts_params": (MiscountedHost, "has 136 parameters, declares 3"),
-    "declares_features": (
+    "declares_params": (MiscountedHost, "has 136 parameters, declares 3"),
+    "uses_params": (MiscountedUse, r"params_in_use: expected \[136, 136, 136\], int64"),
+    "keeps_form": (
         Wider,
         r"features at r0c0: expected torch.float32 \[4, 3, 9\], got torch.float32 \[4, 3, 8\]",
     ),
@@ -231,7 +232,6 @@ MORE_HOSTS = [
         PooledVector,
         r"expected height and width where features are pooled, got none at \['r0c0', 'r0c1'\]",
     ),
-    (MiscountedUse, r"params_in_use: expected \[136, 136, 136\], int64"),
     (HeadShort, r"logits: expected torch.float32 \[3, 4, 3\], got torch.float32 \[3, 4, 2\]"),
 ]
 

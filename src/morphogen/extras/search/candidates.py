@@ -186,11 +186,11 @@ def neighbours(
     """
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
-        tempo = [growth._replace(tempo=tempo) for tempo in Tempo if tempo is not growth.tempo]
-        style = [growth._replace(style=style) for style in Style if style is not growth.style]
-        moved = [growth._replace(epoch=growth.epoch + by) for by in (-1, 1)]
-        timed = [] if static else [*moved, *_pruning_variants(growth, spec)]
-        return [*tempo, *style, *timed]
+        near = change(growth, "tempo", Tempo) + change(growth, "style", Style)
+        if static:
+            return near
+        near += change(growth, "epoch", (growth.epoch - 1, growth.epoch + 1))
+        return near + _pruning_variants(growth, spec)
 
     near = [other for candidate in candidates for other in replace_seeds(candidate, variants)]
     single = [candidate[0] for candidate in candidates if len(candidate) == 1]
@@ -210,6 +210,12 @@ def neighbours(
     return [candidate for candidate in feasible if candidate not in candidates]
 
 
+def change(growth: GrowthStep, field: str, values: Iterable[object]) -> list[GrowthStep]:
+    """Return the seed with each of the values that it does not have in a field."""
+    now = getattr(growth, field)
+    return [growth._replace(**{field: value}) for value in values if value != now]
+
+
 def replace_seeds(
     candidate: Candidate, variants: Callable[[GrowthStep], Iterable[GrowthStep]]
 ) -> list[Candidate]:
@@ -226,16 +232,13 @@ def _pruning_variants(growth: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
     if TASKS[spec.task].objective != ANYTIME:
         return []
     if growth.pruning is not None:
-        fainter = [
-            growth._replace(target=target) for target in AlphaTarget if target is not growth.target
-        ]
-        moved = [growth._replace(pruning=growth.pruning + by) for by in (-2, -1, 1, 2)]
-        return [*moved, growth._replace(pruning=None), *fainter]
+        ends = [*(growth.pruning + by for by in (-2, -1, 1, 2)), None]
+        return change(growth, "pruning", ends) + change(growth, "target", AlphaTarget)
     first = growth.epoch + _min_life(growth, spec)
     times = {
         first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)
     }
-    return [growth._replace(pruning=epoch) for epoch in sorted(times)]
+    return change(growth, "pruning", sorted(times))
 
 
 def _min_separation(spec: RunSpec) -> int:

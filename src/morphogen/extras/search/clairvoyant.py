@@ -24,12 +24,12 @@ from morphogen.extras.search.candidates import (
     Candidate,
     GrowthStep,
     build_schedule,
+    change,
     is_feasible,
     neighbours,
     replace_seeds,
 )
 from morphogen.extras.search.instance_sets import (
-    SEARCH_ROWS,
     InstanceSet,
     held_out_instance_sets,
     play_schedules,
@@ -95,7 +95,6 @@ class _Trials:
 
     context: PlayContext
     instances: InstanceSet
-    rows: int  # envs that run together
     # per instance: values in the worlds in which a candidate was played
     known: list[dict[Candidate, list[float]]]
 
@@ -123,7 +122,7 @@ class _Trials:
         self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances")
         schedules = [build_schedule(candidate, self.context.setup.spec) for _, candidate in pairs]
         chosen = self.instances.choose(places)
-        values = score_pairs(self.context, schedules, chosen, worlds=worlds, rows=self.rows)
+        values = score_pairs(self.context, schedules, chosen, worlds=worlds)
         for (i, candidate), found in zip(pairs, values.T.tolist(), strict=True):
             self.known[i].setdefault(candidate, []).extend(found)
 
@@ -134,9 +133,7 @@ class _Trials:
         ]
 
 
-def search_along_regimes(
-    context: PlayContext, instances: InstanceSet, *, rows: int = SEARCH_ROWS
-) -> ClairvoyantSearch:
+def search_along_regimes(context: PlayContext, instances: InstanceSet) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its regimes, in sibling worlds.
 
     First one seed of each blueprint stays in each slot; then the best of these lives in every
@@ -147,7 +144,7 @@ def search_along_regimes(
     spec = context.setup.spec
     kinds = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
     starts = regime_starts(spec, instances)
-    trials = _Trials(context, instances, rows, known=[{} for _ in starts])
+    trials = _Trials(context, instances, known=[{} for _ in starts])
     alone = [(GrowthStep(0, slot, kind),) for kind, slot in product(kinds, spec.slots)]
     trials.compare([[(), *alone]] * len(starts), "one seed that stays")
     ranked = trials.best(len(alone) + 1)
@@ -189,13 +186,7 @@ def _near(
     """Neighbours; also one seed with another blueprint, and one or all seeds in another slot."""
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
-        other_kinds = [
-            growth._replace(blueprint=kind) for kind in kinds if kind is not growth.blueprint
-        ]
-        return [
-            *other_kinds,
-            *(growth._replace(slot=slot) for slot in spec.slots if slot != growth.slot),
-        ]
+        return change(growth, "blueprint", kinds) + change(growth, "slot", spec.slots)
 
     swapped = [other for candidate in candidates for other in replace_seeds(candidate, variants)]
     moved = [

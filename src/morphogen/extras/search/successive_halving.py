@@ -123,11 +123,6 @@ def halve_candidates(
         "task": spec.task,
         "seed": spec.seed,
         **size,
-        "schedules_tried": len(tried),
-        "best_mean": numbers["value"],
-        "idle_mean": numbers["value without growing"],
-        "means": [row["mean value"] for row in rows],
-        "covers": portfolio_values,
         "schedules": [json.loads(_dump(candidates[i], spec)) for i in chosen],
     }
     return SearchResult(

@@ -52,7 +52,6 @@ def search_thresholds(
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
     candidates = draw_thresholds(spec)
     means: dict[HeuristicSpec, float] = {}
-    episodes = 0
     tried = set(candidates)
     for divisor, survivors in zip(TRIAL_DIVISORS, (*SURVIVOR_COUNTS, 1), strict=True):
         count = math.ceil(instances / divisor)
@@ -63,7 +62,6 @@ def search_thresholds(
             )
             for candidate in candidates
         }
-        episodes += len(candidates) * count * worlds
         ranked = sorted(candidates, key=lambda candidate: -means[candidate])
         report(
             f"{len(candidates)} rules on {count} instances: best mean value {means[ranked[0]]:.4f}"
@@ -78,7 +76,6 @@ def search_thresholds(
         "value": means[best],
         "instances": instances,
         "worlds": worlds,
-        "episodes": episodes,
         "sets of thresholds": len(tried),
     }
     return SearchResult(best, numbers, (files.json_bytes({"heuristic": to_settings(best)}),), {})

@@ -145,10 +145,9 @@ def format_tree(tree: Any, lines: int = 40) -> str:
     """Format the non-empty leaves, one per line, at most `lines`; long leaves by their shape."""
     rows = []
     for name, leaf in leaves(tree).items():
-        meta = leaf.device.type == "meta"
-        if not meta and bool((leaf == _EMPTY.get(name.rpartition(".")[2], 0)).all()):
+        if (leaf == _EMPTY.get(name.rpartition(".")[2], 0)).all():
             continue
-        brief = meta or leaf.numel() > 24
-        rows.append(f"{name} = {f'{leaf.dtype} {tuple(leaf.shape)}' if brief else leaf.tolist()}")
+        form = f"{leaf.dtype} {tuple(leaf.shape)}"
+        rows.append(f"{name} = {leaf.tolist() if leaf.numel() <= 24 else form}")
     more = [f"and {len(rows) - lines} leaves more"] if len(rows) > lines else []
     return "\n".join([*rows[:lines], *more]) or "every leaf is empty"

@@ -7,12 +7,12 @@ from typing import Any, cast
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from morphogen.config.registry import error_line
 from morphogen.env.action_control import Mask
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.rules.rewards.table import FunctionRule, PaymentFn, component_names
-from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
@@ -196,7 +196,7 @@ def _as_rule(rule: Rule | PaymentFn) -> Rule:
     except ConfigError as error:
         raise BrokenLaw("shapes", f"{name_part(function)}: {error}") from None
     except Exception as error:
-        fault = f"{name_part(function)} does not accept a valid input: {describe_error(error)}"
+        fault = f"{name_part(function)} does not accept a valid input: {error_line(error)}"
         raise BrokenLaw("accepts", fault) from error
     return FunctionRule(function, governor_penalty=1.0, components=names)
 

@@ -78,10 +78,10 @@ def has_value_layer(policy: NetworkPolicy) -> str:
     network = policy.network
     params = network.init(KEY)
     layer = network.value_layer
-    missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
-    if missing:
-        wanted = f"expected {', '.join(missing)} among the parameters"
-        return f"value_layer: {wanted}, got {', '.join(params)}"
+    wanted = {f"{layer}.weight", f"{layer}.bias"}
+    if not wanted <= params.keys():
+        names = ", ".join(sorted(wanted))
+        return f"value_layer: expected {names} among the parameters, got {', '.join(params)}"
     for name, leaf in params.items():
         if leaf.dtype != torch.float32:
             return f"parameters: expected torch.float32, got {leaf.dtype} for {name}"

@@ -18,7 +18,6 @@ from morphogen.env import actions
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.phases import PolicyInputs
 from morphogen.errors import ConfigError, DataError
-from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import SeedModule
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.policy.policy_network import LstmNetwork, PolicyNetwork
@@ -37,11 +36,11 @@ from morphogen.testing.laws.learning_laws import (
 from morphogen.testing.laws.part_laws import (
     BLUEPRINT_LAWS,
     HOST_LAWS,
-    DeltaRows,
-    LogitRows,
+    RowPart,
+    blueprint_rows,
+    host_rows,
 )
 from morphogen.testing.laws.search import BrokenLaw, check_laws, name_part
-from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.observation import INSTANCE_SOURCES
 from morphogen.vocab.slot import SlotSpec
 
@@ -78,8 +77,8 @@ def check_blueprint(
         ...     print(error.law)
         is_identity
     """
-    part = DeltaRows(module, SlotSpec("r0c0", channels, size))
-    check_laws(name_part(module), BLUEPRINT_LAWS, st.just(part), count=1)
+    slot = SlotSpec("r0c0", channels, size)
+    _check_rows(name_part(module), BLUEPRINT_LAWS, lambda: blueprint_rows(module, slot))
 
 
 def check_host(host: Host) -> None:
@@ -104,13 +103,17 @@ def check_host(host: Host) -> None:
         ...     print(error.sentence)
         Miscounted has 438 parameters, declares 100
     """
-    name = type(host).__name__
+    _check_rows(type(host).__name__, HOST_LAWS, lambda: host_rows(host))
+
+
+def _check_rows(
+    name: str, laws: dict[str, Callable[[RowPart], str]], build: Callable[[], RowPart]
+) -> None:
     try:
-        slots = host.pick_slots(tuple(slot.name for slot in host.all_slots))
-        net = Net(host, slots, assign_codes(()))
+        part = build()
     except Exception as error:
         raise BrokenLaw("can_be_built", f"{name} raises {error_line(error)}") from error
-    check_laws(name, HOST_LAWS, st.just(LogitRows(net)), count=1)
+    check_laws(name, laws, st.just(part), count=1)
 
 
 def check_network(network: PolicyNetwork) -> None:

@@ -4,12 +4,15 @@ What every step keeps (`step`), a part keeps as a function of rows of parameters
 is a function (part) -> violation, one of its rows a function (subject, example) -> violation.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from morphogen.config.host import Host
 from morphogen.env.part_check import (
     ROWS,
     SAMPLES,
@@ -37,6 +40,7 @@ from morphogen.testing.laws.step import (
     repeats,
     writes,
 )
+from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.slot import SlotSpec
 
 STEPS = 3  # of a descent in which every parameter gets a gradient
@@ -54,23 +58,25 @@ class RowExample(NamedTuple):
     instance: Instance | None = None
 
 
+@dataclass(frozen=True)
 class RowPart:
-    """A part whose networks are rows of parameters."""
+    """A part whose networks are rows of parameters: a blueprint at a slot, or a host."""
 
     name: str
     layout: ParamLayout
-
-    def call(self, params: Tensor, inputs: Tensor, instance: Any) -> Tensor:
-        """Return the results of the networks, [R, ...]."""
-        raise NotImplementedError
-
-    def examples(self) -> list[RowExample]:
-        """Return arguments of `call`."""
-        raise NotImplementedError
+    declared: int
+    """Number of parameters of a network as the part declares it."""
+    call: Callable[[Tensor, Tensor, Any], Tensor]
+    """Params, inputs, instance -> results [R, ...]."""
+    examples: list[RowExample]
+    fault: Callable[[], str]
+    """Return the fault in the form of the results; "" without one."""
+    net: Any = None
+    """`Net` of a host."""
 
     def rows(self) -> tuple[Subject, list[RowExample]]:
         """Return `call` for the laws of a step, and its examples."""
-        return Subject(self.call, self.name, tolerance=TOLERANCE), self.examples()
+        return Subject(self.call, self.name, tolerance=TOLERANCE), self.examples
 
     def loss(self, *args: Any) -> Tensor:
         """Return the sum of the results, weighted from -1 to 1 along each row."""
@@ -79,10 +85,15 @@ class RowPart:
         return (x.flatten(1) * weights).sum()
 
 
-def _miscount(part: RowPart, declared: int) -> str:
-    """Return a violation if a part has another number of parameters than it declares."""
-    size = part.layout.size
-    return "" if declared == size else f"has {size} parameters, declares {declared}"
+def declares_params(part: RowPart) -> str:
+    """It has as many parameters as it declares."""
+    wrong = f"has {part.layout.size} parameters, declares {part.declared}"
+    return "" if part.declared == part.layout.size else wrong
+
+
+def keeps_form(part: RowPart) -> str:
+    """Its results have the declared shapes and dtypes, and finite numbers."""
+    return part.fault()
 
 
 def isolates(subject: Subject, example: RowExample) -> str:
@@ -95,7 +106,7 @@ def isolates(subject: Subject, example: RowExample) -> str:
 
 def gets_gradients(part: RowPart) -> str:
     """Every parameter gets a gradient within three steps."""
-    _, *rest = part.examples()[0]
+    _, *rest = part.examples[0]
     layout = part.layout
     flat = draw_params(layout)
     idle = {leaf.name for leaf in layout.leaves if leaf.size}
@@ -119,54 +130,34 @@ ROW_LAWS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class DeltaRows(RowPart):
-    """Deltas of a blueprint at a slot, [R, B, *size, C]."""
+def blueprint_rows(module: SeedModule, slot: SlotSpec) -> RowPart:
+    """Return the deltas of a blueprint at a slot, [R, B, *size, C], of seeds away from birth."""
+    layout = seed_layout(module, slot.channels)
+    size = (ROWS, SAMPLES, *slot.size, slot.channels)
+    newborn = draw_params(layout)
+    examples = [
+        RowExample(
+            newborn + 0.3 * draw_normal(*newborn.shape, number=number + 8),
+            draw_normal(*size, number=number),
+        )
+        for number in range(2)
+    ]
 
-    module: SeedModule
-    slot: SlotSpec
+    def delta(params: Tensor, inputs: Tensor, instance: Any) -> Tensor:
+        return module.delta(layout.split(params), inputs.movedim(0, -2)).movedim(-2, 0)
 
-    @property
-    def name(self) -> str:
-        """Name of the blueprint."""
-        return self.module.name
+    def fault() -> str:
+        single = blueprint_fault(module, slot)
+        return single or blueprint_fault(module, slot, torch.float64)
 
-    @property
-    def layout(self) -> ParamLayout:
-        """Parameters of one seed."""
-        return seed_layout(self.module, self.slot.channels)
-
-    def call(self, params: Tensor, inputs: Tensor, instance: Any) -> Tensor:
-        """Return the deltas of features."""
-        return self.module.delta(self.layout.split(params), inputs.movedim(0, -2)).movedim(-2, 0)
-
-    def examples(self) -> list[RowExample]:
-        """Return seeds away from birth, and features of the slot."""
-        params = draw_params(self.layout)
-        size = (ROWS, SAMPLES, *self.slot.size, self.slot.channels)
-        return [
-            RowExample(
-                params + 0.3 * draw_normal(*params.shape, number=number + 8),
-                draw_normal(*size, number=number),
-            )
-            for number in range(2)
-        ]
+    return RowPart(
+        module.name, layout, module.params(slot.channels), delta, examples=examples, fault=fault
+    )
 
 
-def declares_params(part: DeltaRows) -> str:
-    """It has as many parameters as it declares."""
-    return _miscount(part, part.module.params(part.slot.channels))
-
-
-def keeps_form(part: DeltaRows) -> str:
-    """Its delta has the shape and the dtype of the features, and finite numbers."""
-    single = blueprint_fault(part.module, part.slot)
-    return single or blueprint_fault(part.module, part.slot, torch.float64)
-
-
-def is_identity(part: DeltaRows) -> str:
+def is_identity(part: RowPart) -> str:
     """It changes nothing at birth."""
-    newborn = part.examples()[0]._replace(params=draw_params(part.layout))
+    newborn = part.examples[0]._replace(params=draw_params(part.layout))
     wrong = "is not the identity at birth: a delta of newborn seeds is not exactly 0"
     return wrong if part.call(*newborn).any() else ""
 
@@ -176,47 +167,38 @@ BLUEPRINT_LAWS = name_laws(
 )
 
 
-@dataclass(frozen=True)
-class LogitRows(RowPart):
-    """Logits of hosts without seeds, float32 [R, B, classes]."""
+def host_rows(host: Host) -> RowPart:
+    """Return the logits of hosts without seeds, float32 [R, B, classes]."""
+    net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
+    layout = net.host_layout
+    nothing = (None,) * len(net.slots)
+    params = draw_params(layout)
+    examples = [
+        RowExample(params, draw_inputs(host, ROWS, SAMPLES, number=number), reference_rows(host))
+        for number in range(2)
+    ]
 
-    net: Net
-
-    @property
-    def name(self) -> str:
-        """Name of the class of the host."""
-        return type(self.net.host).__name__
-
-    @property
-    def layout(self) -> ParamLayout:
-        """Parameters of one host."""
-        return self.net.host_layout
-
-    def call(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
-        """Return the logits of inputs."""
-        nothing = (None,) * len(self.net.slots)
-        masks = self.net.networks.masks(instance, params)
+    def logits(params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
         return forward(
             inputs,
-            HostRows(self.layout.split(params), masks, None),
-            used_classes(instance, self.net),
+            HostRows(layout.split(params), net.networks.masks(instance, params), None),
+            used_classes(instance, net),
             SlotSeeds((), nothing, nothing),
-            net=self.net,
+            net=net,
         )
 
-    def examples(self) -> list[RowExample]:
-        """Return fresh hosts, and inputs [R, B, *input_shape]."""
-        host = self.net.host
-        params = draw_params(self.layout)
-        return [
-            RowExample(
-                params, draw_inputs(host, ROWS, SAMPLES, number=number), reference_rows(host)
-            )
-            for number in range(2)
-        ]
+    return RowPart(
+        type(host).__name__,
+        layout,
+        host.params(),
+        logits,
+        examples=examples,
+        fault=partial(host_fault, net),
+        net=net,
+    )
 
 
-def orders_slots(part: LogitRows) -> str:
+def orders_slots(part: RowPart) -> str:
     """Its slots have distinct names, are numbered in the order of the forward pass, and pool only
     images.
     """
@@ -232,24 +214,17 @@ def orders_slots(part: LogitRows) -> str:
     return wrong if flat else ""
 
 
-def counts_params(part: LogitRows) -> str:
-    """It has as many parameters as it declares, also under an instance that restricts nothing."""
-    if wrong := _miscount(part, part.net.host.params()):
-        return wrong
-    used = part.net.networks.params_in_use(reference_rows(part.net.host))
+def uses_params(part: RowPart) -> str:
+    """It uses all of its parameters under an instance that restricts nothing."""
+    used = part.net.networks.params_in_use(part.examples[0].instance)
     wanted = torch.full((ROWS,), part.layout.size, device="cpu")
     wrong = f"params_in_use: expected {wanted.tolist()}, int64, got {used.tolist()}"
     return "" if tensors_equal(used, wanted) else wrong
 
 
-def declares_features(part: LogitRows) -> str:
-    """Its features have the declared form at every slot, its logits match its classes."""
-    return host_fault(part.net)
-
-
-def shares_inputs(part: LogitRows) -> str:
+def shares_inputs(part: RowPart) -> str:
     """Inputs that all hosts share give the logits of the same inputs for each host."""
-    params, inputs, instance = part.examples()[0]
+    params, inputs, instance = part.examples[0]
     shared = part.call(params, inputs[0], instance)
     single = part.call(params, inputs[:1].expand_as(inputs).contiguous(), instance)
     same = torch.allclose(shared, single, atol=TOLERANCE)
@@ -258,8 +233,9 @@ def shares_inputs(part: LogitRows) -> str:
 
 HOST_LAWS = name_laws(
     orders_slots,
-    counts_params,
-    declares_features,
+    declares_params,
+    uses_params,
+    keeps_form,
     *ROW_LAWS,
     shares_inputs,
     gets_gradients,

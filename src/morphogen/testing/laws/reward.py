@@ -73,9 +73,13 @@ class RewardSubject:
             yield copy_tree(RuleArgs(step, ledger))
             ledger = self.rule(*copy_tree(RuleArgs(step, ledger)))[2]
 
+    def play(self, episode: Episode) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """Play an episode -> rewards [T, E], components {name: [T, E]}, last ledger."""
+        return play_rule(self.rule, copy_tree(list(episode)))
+
     def rewards(self, episode: Episode) -> Tensor:
         """Rewards of an episode.  -> [T, E]."""
-        return play_rule(self.rule, copy_tree(list(episode)))[0]
+        return self.play(episode)[0]
 
 
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
@@ -125,9 +129,8 @@ def finite(subject: RewardSubject, episode: Episode) -> str:
 
 def sums(subject: RewardSubject, episode: Episode) -> str:
     """The components sum to the reward."""
-    rewards, components, _ = play_rule(subject.rule, copy_tree(list(episode)))
-    total = torch.stack(list(components.values())).sum(0)
-    gap = _first_gap(rewards, total)
+    rewards, components, _ = subject.play(episode)
+    gap = _first_gap(rewards, torch.stack(list(components.values())).sum(0))
     return f"has components that do not sum to the reward: {gap}" if gap else ""
 
 
@@ -162,7 +165,7 @@ def _first_gap(rewards: Tensor, other: Tensor) -> str:
 
 def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float) -> str:
     """The discounted shaping of every segment, from a reset to a termination, sums to 0."""
-    parts = play_rule(subject.rule, copy_tree(list(episode)))[1][SHAPING]
+    parts = subject.play(episode)[1][SHAPING]
     total = torch.zeros_like(parts[0])
     weight = torch.ones_like(parts[0])
     for t, (part, step) in enumerate(zip(parts, episode, strict=True)):

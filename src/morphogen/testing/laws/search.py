@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import FlakyFailure, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
-from morphogen.testing.audit import describe_error
+from morphogen.config.registry import error_line
 from morphogen.testing.builders.tree_equality import format_tree, leaves, tree_form
 
 # example -> predicate of the violation, after the name of the subject; empty: the law holds
@@ -81,7 +81,7 @@ def find_violation(law: Law, example: Any) -> str:
     except BrokenLaw:
         raise
     except Exception as error:
-        return f"raises {describe_error(error)}"
+        return f"raises {error_line(error)}"
 
 
 class _ShrinkLimit(Exception):

@@ -11,9 +11,10 @@ from typing import Any, cast
 import torch
 
 from morphogen.compat import compiled_graphs
+from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
-from morphogen.testing.audit import audit, describe_error
+from morphogen.testing.audit import audit
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.tree_equality import (
     cast_tree,
@@ -88,7 +89,7 @@ def accepts(subject: Subject, example: Any) -> str:
     try:
         subject(example)
     except Exception as error:
-        return f"does not accept a valid input: {describe_error(error)}"
+        return f"does not accept a valid input: {error_line(error)}"
     return ""
 
 
@@ -253,8 +254,6 @@ def _compiled_violation(compiled: Callable[..., Any], subject: Subject, example:
             warnings.simplefilter("ignore")  # of the compiler
             result = compiled(*as_arguments(copy_tree(example)))
     except Exception as error:
-        return (
-            f"is not one graph: torch.compile(fullgraph=True) stopped with {describe_error(error)}"
-        )
+        return f"is not one graph: torch.compile(fullgraph=True) stopped with {error_line(error)}"
     other = sorted(differing_leaves(result, subject(example), COMPILED_TOLERANCE))
     return f"gives another {other[0] or 'result'} when it is compiled" if other else ""

@@ -1,4 +1,4 @@
-"""Archetypes: scripted growth policies on synthetic learning curves, which rank reward rules.
+"""Archetypes: scripted growth policies on synthetic learning curves, to compare reward rules.
 
 The host learns along one curve; a seed gains skill along another and adds it times its alpha.  So
 everything that a rule may ask is known without training, and rules can be compared by the order

@@ -91,11 +91,11 @@ def call_kernel(name: str, *args: Any) -> None:
 @contextmanager
 def observe_kernels(observe: Observer) -> Iterator[None]:
     """Call `observe` with every kernel and its arguments before it runs, in this context."""
-    token = _observer.set(observe)
+    outer = _observer.set(observe)
     try:
         yield
     finally:
-        _observer.reset(token)
+        _observer.reset(outer)
 
 
 def to_kernel_arg(arg: Any) -> Any:

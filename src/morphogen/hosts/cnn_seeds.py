@@ -81,17 +81,20 @@ def _seed_leaves(channels: int) -> dict[Blueprint, tuple[ParamLeaf, ...]]:
             scale,
         ),
         Blueprint.BOTTLENECK: (
-            *(_conv_leaf("down", c, q, 1), _conv_leaf("mid", q, q, 3), _conv_leaf("up", q, c, 1)),
-            *(ParamLeaf("gain", (c,)), bias),
+            _conv_leaf("down", c, q, 1),
+            _conv_leaf("mid", q, q, 3),
+            _conv_leaf("up", q, c, 1),
+            ParamLeaf("gain", (c,)),
+            bias,
         ),
         Blueprint.CONV_SMALL: (_conv_leaf("conv", c, c, 1), bias, scale),
         Blueprint.CONV_HEAVY: (
-            *(
-                _conv_leaf("conv0", c, c, 3),
-                ParamLeaf("gain0", (c,), fill=1.0),
-                ParamLeaf("bias0", (c,)),
-            ),
-            *(_conv_leaf("conv", c, c, 3), bias, scale),
+            _conv_leaf("conv0", c, c, 3),
+            ParamLeaf("gain0", (c,), fill=1.0),
+            ParamLeaf("bias0", (c,)),
+            _conv_leaf("conv", c, c, 3),
+            bias,
+            scale,
         ),
     }
 

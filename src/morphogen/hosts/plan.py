@@ -155,8 +155,7 @@ class CoalitionTree(NamedTuple):
     end.
     """
 
-    representative: Tensor  # int64 [S + 1, E, K], first coalition of the env with an equal prefix
-    row: Tensor  # bool [S + 1, E, K], is a representative
+    row: Tensor  # bool [S + 1, E, K], is the first coalition of the env with its prefix
     on: Tensor  # bool [S, E, K], the j-th slot is on
     number: Tensor  # int64 [S + 1, E, K], row of an evaluated coalition
 
@@ -192,7 +191,7 @@ def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) 
     row = evaluated & (representative == positions(coalition.shape[1], device))
     number = (row.flatten(1).cumsum(1) - 1).view_as(row.long()).gather(-1, representative)
     slot_bit = weight[constant_table(net.execution, torch.int64, device)].view(-1, 1, 1)
-    return CoalitionTree(representative, row, (on_bits & slot_bit) != 0, number)
+    return CoalitionTree(row, (on_bits & slot_bit) != 0, number)
 
 
 def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Membership:

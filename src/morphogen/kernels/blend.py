@@ -5,6 +5,7 @@ as if it added its full contribution; a seed at alpha 0 adds exactly 0.  Rows ar
 before the channels; any axes may lie between them and the samples.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from torch import Tensor
 from morphogen.compat import apply_function, copy_each
 from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
+    Call,
     block_args,
-    call_kernel,
     make_contiguous,
     make_evenly_strided,
     operator,
@@ -145,7 +146,8 @@ def _torch_blend(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the blended features, and the tanh of the deltas that multiply."""
     tanh = None
-    table = torch.cat([*deltas, _zero_row(features)], _ROWS)
+    nothing = features.new_zeros(*features.shape[:_ROWS], 1, features.shape[-1])
+    table = torch.cat([*deltas, nothing], _ROWS)
     if ends:
         tanh = torch.tanh(torch.cat(_spans(table, ends), _ROWS))
         products = tanh * take_rows(features, torch.cat(_spans(seeds.rows, ends, axis=0)))
@@ -198,11 +200,6 @@ def _write_spans(x: Tensor, ends: list[int], values: Tensor) -> None:
     copy_each(spans, values.split_with_sizes(sizes, _ROWS))
 
 
-def _zero_row(like: Tensor) -> Tensor:
-    """One row of zeros.  [..., R, C] -> [..., 1, C]."""
-    return torch.zeros_like(like[..., :1, :], memory_format=torch.contiguous_format)
-
-
 def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
     """Expand values per row, or per sample and row, to all channels.  [R] or [B, R] -> [..., R,
     C].
@@ -215,22 +212,37 @@ def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def _kernel(
-    results: tuple[Tensor, Tensor], features: Tensor, deltas: Sequence[Tensor], *where: Any
-) -> None:
+@operator(
+    "blend(Tensor features, Tensor[] deltas, Tensor rows, Tensor factor, Tensor source, "
+    "SymInt[] ends) -> (Tensor, Tensor)"
+)
+def _blend(
+    call: Call, features: Tensor, deltas: Sequence[Tensor], *where: Any
+) -> tuple[Tensor, Tensor]:
     *index, ends = where
-    out, tanh = results
+    multiplied = sum(ends[1::2]) - sum(ends[::2])
+    out = torch.empty_like(features, memory_format=torch.contiguous_format)
+    tanh = features.new_empty(*features.shape[:_ROWS], multiplied, features.shape[-1])
     tensors = features.contiguous(), out, None, None, 0, None, tanh
-    call_kernel("blend", *_index_args(features, *index), *tensors, *_delta_args(deltas, ends, ()))
+    call("blend", *_index_args(features, *index), *tensors, *_delta_args(deltas, ends, ()))
+    return out, tanh
 
 
-def _kernel_backward(results: list[Tensor], grad: Tensor, *args: Any) -> None:
-    features, tanh, deltas, gates, *index, ends, _ = args
-    features_grad, sums, *delta_grads = results
+@operator(
+    "blend_backward(Tensor grad, Tensor? features, Tensor? tanh, Tensor[] deltas, Tensor? gates, "
+    "Tensor rows, Tensor factor, Tensor source, SymInt[] ends, SymInt[] sizes) -> Tensor[]"
+)
+def _blend_backward(call: Call, grad: Tensor, *args: Any) -> list[Tensor]:
+    features, tanh, deltas, gates, *index, ends, sizes = args
+    *lead, _, channels = grad.shape
+    features_grad = grad.new_empty(grad.shape if ends else 0)
+    sums = grad.new_empty(lead[0], 0 if gates is None else gates.shape[0], channels)
+    delta_grads = [grad.new_empty(*lead, seeds, channels) for seeds in sizes]
     inputs = make_contiguous(features), features_grad if ends else None, grad.contiguous()
     tensors = *inputs, gates, sums.shape[1], sums, tanh
     blocks = _delta_args(deltas, ends, delta_grads)
-    call_kernel("blend_backward", *_index_args(grad, *index), *tensors, *blocks)
+    call("blend_backward", *_index_args(grad, *index), *tensors, *blocks)
+    return [features_grad, sums, *delta_grads]
 
 
 def _index_args(
@@ -239,7 +251,7 @@ def _index_args(
     """Return sizes and indices in the order of the kernels' arguments."""
     shape = features.shape
     seeds = rows.shape[0]
-    sizes = shape[0], shape[1:_ROWS].numel(), *shape[_ROWS:], seeds
+    sizes = shape[0], math.prod(shape[1:_ROWS]), *shape[_ROWS:], seeds
     return *sizes, source, rows, factor.contiguous(), seeds * (factor.dim() > 1)
 
 
@@ -248,36 +260,3 @@ def _delta_args(
 ) -> tuple[Any, ...]:
     blocks = [make_evenly_strided(block) for block in deltas]
     return block_args(blocks), tuple(ends), block_args(grads)
-
-
-def _shapes(features: Tensor, deltas: Sequence[Tensor], *where: Any) -> tuple[Tensor, Tensor]:
-    ends = where[-1]
-    multiplied = sum(ends[1::2]) - sum(ends[::2])
-    tanh = features.new_empty(*features.shape[:_ROWS], multiplied, features.shape[-1])
-    return torch.empty_like(features, memory_format=torch.contiguous_format), tanh
-
-
-def _shapes_backward(grad: Tensor, *args: Any) -> list[Tensor]:
-    *_, gates, _, _, _, ends, sizes = args
-    features_grad = grad.new_empty(grad.shape if ends else 0)
-    sums = grad.new_empty(grad.shape[0], 0 if gates is None else gates.shape[0], grad.shape[-1])
-    lead = grad.shape[:_ROWS]
-    return [
-        features_grad,
-        sums,
-        *(grad.new_empty(*lead, seeds, grad.shape[-1]) for seeds in sizes),
-    ]
-
-
-_blend = operator(
-    "blend(Tensor features, Tensor[] deltas, Tensor rows, Tensor factor, Tensor source, "
-    "SymInt[] ends) -> (Tensor, Tensor)",
-    _kernel,
-    _shapes,
-)
-_blend_backward = operator(
-    "blend_backward(Tensor grad, Tensor? features, Tensor? tanh, Tensor[] deltas, Tensor? gates, "
-    "Tensor rows, Tensor factor, Tensor source, SymInt[] ends, SymInt[] sizes) -> Tensor[]",
-    _kernel_backward,
-    _shapes_backward,
-)

@@ -10,8 +10,8 @@ from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, has_channel_kernel
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.native import (
+    Call,
     Function,
-    call_kernel,
     make_evenly_strided,
     operator,
     to_activations,
@@ -138,38 +138,28 @@ def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
     return weight.shape[2] < x.shape[-1]
 
 
-def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:
+@operator("conv(Tensor x, Tensor weight) -> Tensor")
+def _conv(call: Call, x: Tensor, weight: Tensor) -> Tensor:
     x = make_evenly_strided(x)
-    call_kernel("conv", *_sizes(x, weight), x, weight.contiguous(), out, None, None, None)
+    out = x.new_empty(*x.shape[:-1], weight.shape[1])
+    call("conv", *_sizes(x, weight), x, weight.contiguous(), out, None, None, None)
+    return out
 
 
-def _kernel_backward(
-    results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, weight: Tensor, needs: bool
-) -> None:
+@operator(
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)"
+)
+def _conv_backward(
+    call: Call, grad: Tensor, x: Tensor, weight: Tensor, needs: bool
+) -> tuple[Tensor, Tensor]:
     x = make_evenly_strided(x)
-    x_grad, weight_grad = results
+    x_grad = x.new_empty(x.shape if needs else 0)
+    weight_grad = weight.new_empty(weight.shape)
     inputs = x, weight.contiguous(), None, grad.contiguous()
-    call_kernel(
-        "conv_backward", *_sizes(x, weight), *inputs, x_grad if needs else None, weight_grad
-    )
+    outputs = x_grad if needs else None, weight_grad
+    call("conv_backward", *_sizes(x, weight), *inputs, *outputs)
+    return x_grad, weight_grad
 
 
 def _sizes(x: Tensor, weight: Tensor) -> tuple[int, ...]:
     return *x.shape, weight.shape[1], weight.shape[-1], x.stride(2)
-
-
-def _shapes(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[1])
-
-
-def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape if needs else 0), weight.new_empty(weight.shape)
-
-
-_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
-_conv_backward = operator(
-    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, "
-    "Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)

@@ -3,9 +3,8 @@ activations.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,10 +26,9 @@ AVAILABLE = getattr(_native, "VERSION", None) == 2
 CAN_CONVOLVE = AVAILABLE and _native.convolves()
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
-# by operator: what fills its results, and what allocates them
-KERNELS: dict[Any, tuple[Callable, Callable]] = {}
-Observer = Callable[[Callable, tuple], object]
-_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)  # of kernel calls
+Call = Callable[..., object]  # way to run a kernel: function of its name and arguments
+# by operator: function of a `Call` and the operator's arguments that returns the results
+KERNELS: dict[Any, Callable[..., Any]] = {}
 
 
 class Function(torch.autograd.Function):
@@ -55,47 +53,37 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
 
 
-def operator(
-    schema: str,
-    kernel: Callable[..., None],
-    shapes: Callable[..., Any],
-) -> Callable[..., Any]:
-    """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
+def operator(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate an operator of torch, visible to modes and opaque to the compiler.
 
-    Args: schema in torch's notation; shapes: function of the arguments that returns empty results;
-    kernel: fills these on a CPU, its first argument.
+    The function takes a `Call` before the arguments of the schema, which is in torch's notation.
+    It allocates the results, and fills them by that call.  The compiler runs it without kernels, to
+    see shapes.
     """
+    return partial(_register, schema)
 
-    def run(*args: Any) -> Any:
-        results = shapes(*args)
-        kernel(results, *args)
-        return results
 
+def _register(schema: str, run: Callable[..., Any]) -> Callable[..., Any]:
     name = _LIBRARY.define(schema).split("(")[0]
-    _LIBRARY.impl(name, run, "CPU")
-    torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
+    _LIBRARY.impl(name, partial(run, call_kernel), "CPU")
+    torch.library.register_fake(f"morphogen::{name}", partial(run, _skip_kernel), lib=_LIBRARY)
     registered = getattr(torch.ops.morphogen, name).default
-    KERNELS[registered] = kernel, shapes
+    KERNELS[registered] = run
     return registered
+
+
+def compiled_kernel(name: str) -> Callable:
+    """Return the compiled function of a kernel."""
+    return getattr(_native, name)
 
 
 def call_kernel(name: str, *args: Any) -> None:
     """Run a kernel; tensors, also those in tuples, are passed as addresses, None as 0."""
-    kernel = getattr(_native, name)
-    observe = _observer.get()
-    if observe is not None:
-        observe(kernel, args)
-    kernel(*(to_kernel_arg(arg) for arg in args))
+    compiled_kernel(name)(*(to_kernel_arg(arg) for arg in args))
 
 
-@contextmanager
-def observe_kernels(observe: Observer) -> Iterator[None]:
-    """Call `observe` with every kernel and its arguments before it runs, in this context."""
-    outer = _observer.set(observe)
-    try:
-        yield
-    finally:
-        _observer.reset(outer)
+def _skip_kernel(name: str, *args: Any) -> None:
+    """Leave results empty."""
 
 
 def to_kernel_arg(arg: Any) -> Any:

@@ -10,13 +10,14 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
-    call_kernel,
+    Call,
     make_contiguous,
     make_evenly_strided,
     operator,
 )
 
 EPS = 1e-5
+_FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
 
 
 class NormBlock(NamedTuple):
@@ -283,23 +284,33 @@ def _input_gradient(
     return x_grad.mul_(inverse).view(standard.shape)
 
 
-def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *args: Any) -> None:
+@operator(f"norm(Tensor x, {_FACTORS}, SymInt groups, bool relu) -> (Tensor, Tensor)")
+def _norm(call: Call, x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     *factors, groups, relu = args
     x = make_evenly_strided(x)
-    tensors = x, *map(make_contiguous, factors), *results
-    call_kernel("norm", *tensors, *_sizes(x, groups), _floor(relu), EPS)
+    out = x.new_empty(x.shape)
+    stats = x.new_empty(2, x.shape[0], x.shape[3], groups)
+    tensors = x, *map(make_contiguous, factors), out, stats
+    call("norm", *tensors, *_sizes(x, groups), _floor(relu), EPS)
+    return out, stats
 
 
-def _kernel_backward(results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, *args: Any) -> None:
+@operator(
+    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, bool relu, bool "
+    "needs_input_grad) -> (Tensor, Tensor)"
+)
+def _norm_backward(call: Call, grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     *factors, stats, relu, needs_input_grad = args
     x = make_evenly_strided(x)
     samples, _, _, rows, channels = x.shape
-    x_grad, sums = results
+    x_grad = x.new_empty(x.shape if needs_input_grad else 0)
     sample_sums = x.new_empty(3, samples, rows, channels)
+    sums = x.new_empty(3, rows, channels)
     inputs = grad.contiguous(), x, *map(make_contiguous, factors), stats
     outputs = x_grad if needs_input_grad else None, sample_sums
-    call_kernel("norm_backward", *inputs, *outputs, *_sizes(x, stats.shape[3]), _floor(relu))
-    call_kernel("sums", 3, samples, rows * channels, sample_sums, sums)
+    call("norm_backward", *inputs, *outputs, *_sizes(x, stats.shape[3]), _floor(relu))
+    call("sums", 3, samples, rows * channels, sample_sums, sums)
+    return x_grad, sums
 
 
 def _floor(relu: bool) -> float:
@@ -310,25 +321,3 @@ def _floor(relu: bool) -> float:
 def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:
     samples, height, width, rows, channels = x.shape
     return samples, height * width, rows, channels, groups, x.stride(2)
-
-
-def _shapes(x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
-    groups = args[-2]
-    return x.new_empty(x.shape), x.new_empty(2, x.shape[0], x.shape[3], groups)
-
-
-def _shapes_backward(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
-    needs_input_grad = args[-1]
-    return x.new_empty(x.shape if needs_input_grad else 0), x.new_empty(3, *x.shape[3:])
-
-
-_FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
-_norm = operator(
-    f"norm(Tensor x, {_FACTORS}, SymInt groups, bool relu) -> (Tensor, Tensor)", _kernel, _shapes
-)
-_norm_backward = operator(
-    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, bool relu, bool "
-    "needs_input_grad) -> (Tensor, Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)

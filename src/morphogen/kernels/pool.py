@@ -1,5 +1,6 @@
 """Max pooling 2x2."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import call_kernel, operator
+from morphogen.kernels.native import Call, operator
 
 
 def max_pool2d(x: Tensor) -> Tensor:
@@ -56,30 +57,20 @@ def _torch_pool(x: Tensor) -> Tensor:
     return windows.max(3).values  # [B, H // 2, W // 2, R, C]
 
 
-def _kernel(results: tuple[Tensor, Tensor], x: Tensor) -> None:
-    call_kernel("pool", x.contiguous(), *results, *x.shape[:3], x.shape[3:].numel())
-
-
-def _kernel_backward(x_grad: Tensor, grad: Tensor, argmax: Tensor, size: Sequence[int]) -> None:
-    if any(side % 2 for side in size):
-        x_grad.zero_()  # the kernel skips the last line or column of odd maps
-    sizes = *x_grad.shape[:3], x_grad.shape[3:].numel()
-    call_kernel("pool_backward", x_grad, grad.contiguous(), argmax, *sizes)
-
-
-def _shapes(x: Tensor) -> tuple[Tensor, Tensor]:
+@operator("pool(Tensor x) -> (Tensor, Tensor)")
+def _pool(call: Call, x: Tensor) -> tuple[Tensor, Tensor]:
     samples, height, width, *rest = x.shape
     out = x.new_empty(samples, height // 2, width // 2, *rest)
-    return out, torch.empty_like(out, dtype=torch.uint8)
+    argmax = torch.empty_like(out, dtype=torch.uint8)
+    call("pool", x.contiguous(), out, argmax, samples, height, width, math.prod(rest))
+    return out, argmax
 
 
-def _shapes_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    return grad.new_empty(grad.shape[0], *size, *grad.shape[3:])
-
-
-_pool = operator("pool(Tensor x) -> (Tensor, Tensor)", _kernel, _shapes)
-_pool_backward = operator(
-    "pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor",
-    _kernel_backward,
-    _shapes_backward,
-)
+@operator("pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor")
+def _pool_backward(call: Call, grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
+    samples, _, _, *rest = grad.shape
+    x_grad = grad.new_empty(samples, *size, *rest)
+    if any(side % 2 for side in size):
+        x_grad.zero_()  # the kernel skips the last line or column of odd maps
+    call("pool_backward", x_grad, grad.contiguous(), argmax, samples, *size, math.prod(rest))
+    return x_grad

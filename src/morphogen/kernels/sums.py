@@ -4,6 +4,7 @@ Torch adds the columns of a reduction in an order that depends on their number; 
 a network would depend on the networks that are stacked with it.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import Function, call_kernel, operator
+from morphogen.kernels.native import Call, Function, operator
 
 
 def column_sums(x: Tensor) -> Tensor:
@@ -21,15 +22,11 @@ def column_sums(x: Tensor) -> Tensor:
     return _sums(x) if form_of("sums", x) is Form.KERNEL else x.sum(1)
 
 
-def _kernel(out: Tensor, x: Tensor) -> None:
-    call_kernel("sums", *x.shape[:2], x.shape[2:].numel(), x.contiguous(), out)
-
-
-def _shapes(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], *x.shape[2:])
-
-
-_sums = operator("sums(Tensor x) -> Tensor", _kernel, _shapes)
+@operator("sums(Tensor x) -> Tensor")
+def _sums(call: Call, x: Tensor) -> Tensor:
+    out = x.new_empty(x.shape[0], *x.shape[2:])
+    call("sums", *x.shape[:2], math.prod(x.shape[2:]), x.contiguous(), out)
+    return out
 
 
 def spatial_mean(x: Tensor) -> Tensor:

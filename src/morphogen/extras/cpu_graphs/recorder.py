@@ -23,7 +23,7 @@ from morphogen.compat import (
 )
 from morphogen.device.graphs import Leaves, write_back
 from morphogen.device.host_reads import reads_host
-from morphogen.kernels.native import KERNELS, observe_kernels, to_kernel_arg
+from morphogen.kernels.native import KERNELS, call_kernel, compiled_kernel, to_kernel_arg
 
 _ALIGNMENT = 64  # bytes, as the allocator of torch
 
@@ -208,15 +208,14 @@ class _Tape(UnguardedMode):
         """Run an operator of the project, and record its parts: copies of inputs, and
         kernels.
         """
-        fill, shapes = KERNELS[func]
-        results = shapes(*args)
-        self._allocate(results if isinstance(results, tuple | list) else (results,))
-        with self, observe_kernels(self._add_kernel):
-            fill(results, *args)
-        return results
+        with self:
+            return KERNELS[func](self._call_kernel, *args)
 
-    def _add_kernel(self, kernel: Callable, args: tuple) -> None:
-        self._add(kernel, [0 if arg is None else arg for arg in args], {}, argument=_address_at)
+    def _call_kernel(self, name: str, *args: Any) -> None:
+        """Run and record a kernel."""
+        values = [0 if arg is None else arg for arg in args]
+        self._add(compiled_kernel(name), values, {}, argument=_address_at)
+        call_kernel(name, *args)
 
     def _add_result(
         self, func: Any, args: tuple, kwargs: dict[str, Any], results: Sequence

@@ -11,8 +11,8 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import LIMITS, Form, form_of
 from morphogen.kernels.native import (
+    Call,
     Function,
-    call_kernel,
     make_contiguous,
     operator,
 )
@@ -104,13 +104,22 @@ def _can_attend(qkv: Tensor) -> bool:
 LIMITS["attention"] = _can_attend
 
 
-def _kernel(results: tuple[Tensor, Tensor], qkv: Tensor, reach: Tensor | None) -> None:
-    call_kernel("attention", *_shared_args(qkv, reach), *results, None, None)
+@operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)")
+def _attention(call: Call, qkv: Tensor, reach: Tensor | None) -> tuple[Tensor, Tensor]:
+    samples, tokens, heads, size = _sizes(qkv)
+    results = qkv.new_empty(samples, tokens, heads, size), qkv.new_empty(samples, heads, tokens)
+    call("attention", *_shared_args(qkv, reach), *results, None, None)
+    return results
 
 
-def _kernel_backward(back: Tensor, grad: Tensor, *saved: Any) -> None:
+@operator(
+    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor"
+)
+def _attention_backward(call: Call, grad: Tensor, *saved: Any) -> Tensor:
     qkv, out, logs, reach = saved
-    call_kernel("attention_backward", *_shared_args(qkv, reach), out, logs, grad.contiguous(), back)
+    back = qkv.new_empty(qkv.shape)
+    call("attention_backward", *_shared_args(qkv, reach), out, logs, grad.contiguous(), back)
+    return back
 
 
 def _shared_args(qkv: Tensor, reach: Tensor | None) -> tuple[Any, ...]:
@@ -121,20 +130,3 @@ def _shared_args(qkv: Tensor, reach: Tensor | None) -> tuple[Any, ...]:
 def _sizes(qkv: Tensor) -> tuple[int, ...]:
     samples, tokens, _, heads, size = qkv.shape
     return samples, tokens, heads, size
-
-
-def _shapes(qkv: Tensor, reach: Tensor | None) -> tuple[Tensor, Tensor]:
-    samples, tokens, heads, size = _sizes(qkv)
-    return qkv.new_empty(samples, tokens, heads, size), qkv.new_empty(samples, heads, tokens)
-
-
-def _shapes_backward(grad: Tensor, qkv: Tensor, *saved: Any) -> Tensor:
-    return qkv.new_empty(qkv.shape)
-
-
-_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes)
-_attention_backward = operator(
-    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
-    _kernel_backward,
-    _shapes_backward,
-)

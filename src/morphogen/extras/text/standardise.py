@@ -2,6 +2,7 @@
 layer.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.linear import multiply_places
-from morphogen.kernels.native import Function, call_kernel, operator
+from morphogen.kernels.native import Call, Function, operator
 from morphogen.kernels.norm import EPS
 from morphogen.kernels.sums import column_sums
 
@@ -100,34 +101,24 @@ def _gradient(grad: Tensor, x: Tensor, standard: Tensor, mean: Tensor, inverse: 
     )[0]
 
 
-def _kernel(results: tuple[Tensor, ...], x: Tensor) -> None:
-    call_kernel("standardise", *_sizes(x), x.contiguous(), None, *results, EPS)
+@operator("standardise(Tensor x) -> (Tensor, Tensor, Tensor)")
+def _standardise(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows = (*x.shape[:-1], 1)
+    results = x.new_empty(x.shape), x.new_empty(rows), x.new_empty(rows)
+    call("standardise", *_sizes(x), x.contiguous(), None, *results, EPS)
+    return results
 
 
-def _kernel_backward(out: Tensor, grad: Tensor, standard: Tensor, inverse: Tensor) -> None:
+@operator("standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor")
+def _standardise_backward(call: Call, grad: Tensor, standard: Tensor, inverse: Tensor) -> Tensor:
+    out = grad.new_empty(grad.shape)
     inputs = standard.contiguous(), grad.contiguous()
-    call_kernel("standardise_backward", *_sizes(grad), *inputs, out, None, inverse, EPS)
+    call("standardise_backward", *_sizes(grad), *inputs, out, None, inverse, EPS)
+    return out
 
 
 def _sizes(x: Tensor) -> tuple[int, int]:
-    return x.shape[:-1].numel(), x.shape[-1]
-
-
-def _shapes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows = (*x.shape[:-1], 1)
-    return x.new_empty(x.shape), x.new_empty(rows), x.new_empty(rows)
-
-
-def _shapes_backward(grad: Tensor, standard: Tensor, inverse: Tensor) -> Tensor:
-    return grad.new_empty(grad.shape)
-
-
-_standardise = operator("standardise(Tensor x) -> (Tensor, Tensor, Tensor)", _kernel, _shapes)
-_standardise_backward = operator(
-    "standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor",
-    _kernel_backward,
-    _shapes_backward,
-)
+    return math.prod(x.shape[:-1]), x.shape[-1]
 
 
 def spread(values: Tensor, samples: int) -> Tensor:

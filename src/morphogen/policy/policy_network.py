@@ -19,7 +19,7 @@ from morphogen.kernels.lstm import lstm_cell, lstm_unroll
 from morphogen.policy import controller, distribution
 from morphogen.policy.controller import ControllerParams
 from morphogen.policy.distribution import LOGITS, SCORES, LogitTables, Support
-from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
+from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_tensordict
 from morphogen.vocab.action import Op
 
 # env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
@@ -184,7 +184,7 @@ class LstmNetwork(PolicyNetwork):
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
         x, gates, u = controller.encode(net, inputs.features)
         h, c, _ = lstm_cell(gates, *self._read(hidden, x), net["core.w_hh"])
-        after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
+        after = unsafe_tensordict(hidden, {"h": h, "c": c}) if self.memory else hidden
         return NetworkOutput(*controller.heads(net, x, h, u, inputs.legal)), after
 
     def unroll(

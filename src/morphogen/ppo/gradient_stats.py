@@ -1,8 +1,5 @@
 """Norms and health of the gradient of the policy network."""
 
-from collections.abc import Callable
-from typing import Any, cast
-
 import torch
 from torch import Tensor
 
@@ -11,17 +8,16 @@ from morphogen.policy.controller import ControllerParams
 from morphogen.policy.distribution import ROWS, SCORES
 from morphogen.ppo.metrics import LAYER_NAMES
 from morphogen.rules.health import LARGE_GRADIENT, layer_health
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import constant_table, l2_norm
 from morphogen.vocab.action import SIZES, Head
 
-_vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
 
 def global_norm(parts: list[Tensor]) -> Tensor:
     """L2 norm of all elements: 0-d."""
-    return _vector_norm(torch.stack(norm_each(parts)))
+    return l2_norm(torch.stack(norm_each(parts)))
 
 
 def head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:

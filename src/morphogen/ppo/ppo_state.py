@@ -10,7 +10,7 @@ from morphogen.policy.policy import NetworkPolicy, get_branch
 from morphogen.ppo.advantage import discounted_sum
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.moments import sum_parts
-from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, get_leaves
+from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, get_leaves, replace
 
 SCALE_DECAY = 0.9  # of the running moments, per round
 MIN_SCALE = 0.05  # of the scale, in reward units
@@ -86,8 +86,8 @@ def rescale_rewards(
         mean = total[name] / number.clamp_min(1)
         return torch.where(counted, SCALE_DECAY * before + (1 - SCALE_DECAY) * mean, before)
 
-    updatable: Any = state
-    learned = updatable.replace(
+    learned = replace(
+        state,
         first=decay("first"),
         second=decay("second"),
         rounds=state.rounds + counted.to(torch.int64),

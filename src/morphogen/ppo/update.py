@@ -28,7 +28,7 @@ from morphogen.ppo.ppo_state import PpoState, init_ppo
 from morphogen.ppo.prepare import ScaledCritic, prepare_rows
 from morphogen.state import rng
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import choose, get_leaf, get_leaves, replace, select
+from morphogen.state.tree_ops import choose, get_leaf, replace, select
 from morphogen.vocab.purpose import Purpose
 
 IMITATION_PASSES = 3  # passes over a round of demonstrations, per pass over another one
@@ -226,11 +226,11 @@ def _next_learner(
     """
     old = learner.params
     optimiser = learner.optimiser
-    before = get_leaves(get_branch(old, "net"))
-    new = {name: torch.where(applied, leaf, before[name]) for name, leaf in state.net.items()}
     net, m, v = (
-        TensorDict(tree, batch_size=[], device=learner.device) for tree in (new, state.m, state.v)
+        TensorDict(tree, batch_size=[], device=learner.device)
+        for tree in (state.net, state.m, state.v)
     )
+    net = select(applied, net, get_branch(old, "net"))
     offset = torch.where(applied, critic.offset, get_leaf(old, "value_offset"))
     return replace(
         learner,

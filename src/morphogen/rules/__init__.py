@@ -34,7 +34,7 @@ from morphogen.rules.legality import (
 )
 from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.rules.rewards.own import epoch_value, network_value, parameter_cost
-from morphogen.rules.rewards.protocol import Rule, Terms, WithoutPotential
+from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.rules.rewards.table import (
     FunctionRule,
     build_rule,
@@ -49,7 +49,6 @@ __all__ = [
     "FunctionRule",
     "Rule",
     "Terms",
-    "WithoutPotential",
     "action_count",
     "action_masks",
     "active",

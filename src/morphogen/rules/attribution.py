@@ -15,6 +15,7 @@ Columns of `[E, K]`:
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.rules.shapley_values import interactions, marginals, shapley
@@ -238,24 +239,16 @@ def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tenso
 
 def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> CoalitionValues:
     envs, slots = live.shape
-    first = 3 + slots
-    along = torch.unflatten(accuracy[:, first:], 1, (-1, slots - 1))  # [E, 2P, S-1]
-    slot = torch.arange(slots, device=coalition.device)
-    inside = torch.unflatten(
-        (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool(), 1, (-1, slots - 1)
-    )  # [E, 2P, S-1, S]
-    edge = (envs, along.shape[1], 1)
-    value = torch.cat(
-        (accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)),
-        dim=2,
-    )
-    everyone = live[:, None, None, :].expand(*edge, slots)
-    members = torch.cat((torch.zeros_like(everyone), inside, everyone), dim=2)
+    column = positions(accuracy.shape[1], accuracy.device)
+    prefixes = torch.unflatten(column[3 + slots :], 0, (-1, slots - 1))
+    # columns along each order, from all off to all on
+    along = F.pad(F.pad(prefixes, (1, 0), value=1), (0, 1), value=0)  # [2P, S+1]
+    members = (coalition[:, along].unsqueeze(-1) >> positions(slots, live.device) & 1).bool()
     return CoalitionValues(
         host_acc=accuracy[:, 1],
         committed_acc=accuracy[:, 2 + slots],
         leave_one_out=accuracy[:, 2 : 2 + slots],
-        shapley=marginals(value, members[:, :, 1:] & ~members[:, :, :-1]),
+        shapley=marginals(accuracy[:, along], members[:, :, 1:] & ~members[:, :, :-1]),
         interaction=torch.zeros_like(accuracy[:, :1]).unsqueeze(-1).expand(envs, slots, slots),
         acc_table=accuracy[:, : 2**MAX_EXACT_PLAYERS],
     )

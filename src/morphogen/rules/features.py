@@ -112,8 +112,6 @@ def instance_features(
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
     )
     block = torch.stack(features, dim=-1).float()
-    if len(observed) == len(INSTANCE_PARAMETERS):
-        return block
     shown = tuple(set(INSTANCE_SOURCES[feature.name]) <= set(observed) for feature in INSTANCE)
     return choose(constant_table(shown, torch.bool, block.device), block, 0.0)
 

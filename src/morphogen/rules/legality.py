@@ -13,6 +13,7 @@ from morphogen.state.tree_ops import (
     choose,
     computed_table,
     constant_table,
+    positions,
     replace,
     select,
     unsafe_new,
@@ -234,9 +235,10 @@ def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
     relevant = constant_table(RELEVANT, torch.bool, action.device)[
         action[:, Head.OP].clamp(0, len(Op) - 1)
     ]
-    sizes = {**SIZES, Head.SLOT: masks.slot.shape[-1]}
+    sizes = SIZES | {Head.SLOT: masks.slot.shape[-1]}
     named = {
-        head: _one_hot(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head
+        head: (action[:, head, None] == positions(size, action.device)) | ~relevant[:, head, None]
+        for head, size in sizes.items()
     }
     left = {
         head.label: getattr(masks, head.label) & named[head]
@@ -245,10 +247,3 @@ def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
     }
     slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
     return replace(masks, **left, slot=slot)
-
-
-def _one_hot(index: Tensor, count: int) -> Tensor:
-    """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E,
-    count].
-    """
-    return index.unsqueeze(-1) == torch.arange(count, device=index.device)

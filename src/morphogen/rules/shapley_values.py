@@ -20,11 +20,9 @@ def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     orders = math.factorial(positions)
 
     def weight(i: int, m: int) -> float:
-        size = m.bit_count()
-        without = positions - m.bit_count()
-        if m >> i & 1:
-            return math.factorial(size - 1) * math.factorial(without) / orders
-        return -math.factorial(size) * math.factorial(without - 1) / orders
+        others = (m & ~(1 << i)).bit_count()
+        sign = 1 if m >> i & 1 else -1
+        return sign * math.factorial(others) * math.factorial(positions - 1 - others) / orders
 
     return tuple(tuple(weight(i, m) for m in range(2**positions)) for i in range(positions))
 

@@ -60,7 +60,6 @@ def _leaves(
 _I = torch.int64
 _B = torch.bool
 
-HOST = _leaves(HostState, ("P",))
 SLOTS = _leaves(
     Slots,
     ("S",),
@@ -82,28 +81,27 @@ SIGNALS = _leaves(
     empty={"last_op": -1, "last_outcome": -1},
     shapes=dict.fromkeys(("loss_history", "acc_history", "history_valid"), ("history",)),
 )
-GOVERNOR = _leaves(
-    Governor,
-    dtypes={_I: "count streak snapshot_epoch"},
-    empty={"snapshot_epoch": -1},
-    shapes={"window": ("window",)},
-)
 INSTANCE = _leaves(
     Instance,
     dtypes={_I: "classes reach samples class_of regime view_code", torch.int32: "usable"},
     empty={"width": 1, "data_share": 1, "reach": 1, "class_of": -1},
     shapes={"class_of": ("C",), "usable": ("N",)},
 )
-CLOCK = _leaves(Clock, dtypes={_I: "episode epoch"})
-SCALING = _leaves(LossScaling, dtypes={_I: "good_minibatches"}, empty={"loss_scale": 65_536.0})
 PARTS: dict[str, tuple[StateLeaf, ...]] = {
-    "host": HOST,
+    "host": _leaves(HostState, ("P",)),
     "slots": SLOTS,
     "signals": SIGNALS,
-    "governor": GOVERNOR,
+    "governor": _leaves(
+        Governor,
+        dtypes={_I: "count streak snapshot_epoch"},
+        empty={"snapshot_epoch": -1},
+        shapes={"window": ("window",)},
+    ),
     "instance": INSTANCE,
-    "clock": CLOCK,
-    "scaling": SCALING,
+    "clock": _leaves(Clock, dtypes={_I: "episode epoch"}),
+    "scaling": _leaves(
+        LossScaling, dtypes={_I: "good_minibatches"}, empty={"loss_scale": 65_536.0}
+    ),
 }
 
 

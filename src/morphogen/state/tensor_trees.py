@@ -153,16 +153,13 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
     def place(entry: Tree) -> Any:
         if REFERENCE not in entry or not entry.keys() <= {REFERENCE, ORDER}:
             return entry
-        if entry[REFERENCE] not in tensors:
-            raise ValueError(
-                f"the tensor {ascii(entry[REFERENCE])[:60]} is missing or has two places"
-            )
-        tensor = tensors.pop(entry[REFERENCE])
+        tensor = tensors.pop(entry[REFERENCE], None)
+        shown = f"the tensor {ascii(entry[REFERENCE])[:60]}"
+        if tensor is None:
+            raise ValueError(f"{shown} is missing or has two places")
         order = entry.get(ORDER, [*range(tensor.ndim)])
         if sorted(order) != [*range(tensor.ndim)]:
-            raise ValueError(
-                f"the tensor {ascii(entry[REFERENCE])[:60]} has the axes {ascii(order)[:60]}"
-            )
+            raise ValueError(f"{shown} has the axes {ascii(order)[:60]}")
         return (
             tensor.permute(order)
             .contiguous()

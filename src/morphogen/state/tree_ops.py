@@ -121,13 +121,13 @@ def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
-    """Build a tensor class or TensorDict without checking that leaves have batch size and device of
+    """Build a tensor class without checking that leaves have batch size and device of
     `like`.
 
-    The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a
-    tensor class gets exactly its fields.
+    The checks of the constructor take longer than most steps compute.  Raises: ValueError unless it
+    gets exactly its fields.
     """
-    if kind is not TensorDict and leaves.keys() != field_names(kind):
+    if leaves.keys() != field_names(kind):
         fields = ", ".join(sorted(field_names(kind)))
         raise ValueError(f"{kind.__name__}: expected the fields {fields}, got {', '.join(leaves)}")
     return build_tree(kind, leaves, storage_of(like))
@@ -187,28 +187,23 @@ def _have_tangents(leaves: Sequence[Tensor]) -> bool:
     return False
 
 
-def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
+def select(mask: Tensor, yes: NodeT | int, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal
-    trees [E].
+    trees [E], or a number for all leaves.
     """
-    node: Any = yes
+    node: Any = no
+    other: Any = yes
     if isinstance(node, Tensor):
-        rest: Any = no
-        chosen: Any = torch.where(expand_mask(mask, node), node, rest)
+        chosen: Any = choose(expand_mask(mask, node), other, node)
         return chosen
-    other = leaves_of(no)
-    leaves = {name: select(mask, leaf, other[name]) for name, leaf in leaves_of(node).items()}
+    given = dict.fromkeys(leaves_of(node), other) if isinstance(other, int) else leaves_of(other)
+    leaves = {name: select(mask, given[name], leaf) for name, leaf in leaves_of(node).items()}
     return build_tree(type(node), leaves, storage_of(node))
 
 
 def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
     """Set the rows of all leaves to 0 where the mask is True.  mask bool [E], tree [E]."""
-    node: Any = tree
-    if isinstance(node, Tensor):
-        cleared: Any = choose(expand_mask(mask, node), 0, node)
-        return cleared
-    leaves = {name: clear_rows(mask, leaf) for name, leaf in leaves_of(node).items()}
-    return build_tree(type(node), leaves, storage_of(node))
+    return select(mask, 0, tree)
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:

@@ -85,16 +85,13 @@ def apply_action(
         slots, (at[Op.GERMINATE], seed), (at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], blend)
     )
     target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
-    steps = spec.alpha_steps[:, None]
-    shape = spec.curve[:, None]
-    steepness = spec.steepness[:, None]
     slots = retarget(
         slots,
         at[Op.SET_ALPHA_TARGET] | fading,
         target,
-        steps=steps,
-        shape=shape,
-        steepness=steepness,
+        steps=spec.alpha_steps[:, None],
+        shape=spec.curve[:, None],
+        steepness=spec.steepness[:, None],
     )
 
     gate, failed = (choose(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))

@@ -108,7 +108,7 @@ def govern(
 
 
 def first_snapshot(state: EnvState) -> EnvState:
-    """Take the first snapshot, after a reset and its validation, with an empty record of losses.
+    """Take the first snapshot, after a reset and its validation.
 
     Shapes: state [E] -> EnvState [E].  Tensors are copied: shared ones would give the first epoch
     another graph.
@@ -126,10 +126,6 @@ def first_snapshot(state: EnvState) -> EnvState:
     watch = state.governor
     fresh = replace(
         watch,
-        window=torch.zeros_like(watch.window),
-        count=torch.zeros_like(watch.count),
-        streak=torch.zeros_like(watch.streak),
-        snapshot_epoch=torch.full_like(watch.snapshot_epoch, -1),
         host=copy_tree(state.host),
         seeds=copy_tree(state.seeds),
         slots=copy_tree(state.slots),

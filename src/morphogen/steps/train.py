@@ -6,7 +6,6 @@ each env its own gradient; everything after it is masked arithmetic per env (hos
 slot (seed with its gate).
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -43,16 +42,6 @@ from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import AlphaMode, Stage
-
-_GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
-    "gradient_norm",
-    "gradient_health",
-    "gradient_valid",
-    "gradient_ratio",
-    "gradient_ratio_valid",
-    "vanishing",
-    "exploding",
-)
 
 # parts of the state that an epoch of training replaces
 TRAINED = ("host", "seeds", "slots", "signals", "scaling")
@@ -102,11 +91,9 @@ class TrainState(NamedTuple):
     streak: Tensor
     """int64 [E, S]."""
     tally: EnvTally
-    seed_tally: SeedTally | None
-    """None where no seed runs."""
+    seed_tally: SeedTally
     context: EpochContext
-    scaling: LossScales | None
-    """None where losses are not scaled."""
+    scaling: LossScales
 
 
 def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = False) -> TrainState:
@@ -138,11 +125,9 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     noise = (state.key, state.clock.episode, state.clock.epoch) if net.host.dropout else None
     context = EpochContext(masks, used_classes(state.instance, net), where, running, noise)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
-    seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
-    scaling = None
-    if net.precision.scaled:
-        scale, good = state.scaling.loss_scale, state.scaling.good_minibatches
-        scaling = LossScales(scale, good, torch.zeros_like(good))
+    seeds = minibatch_tally.empty_seed_tally(host.params, slots.stage)
+    good = state.scaling.good_minibatches
+    scaling = LossScales(state.scaling.loss_scale, good, torch.zeros_like(good))
     layers = len(net.networks.layout().leaves) if layer_norms else 0
     tally = minibatch_tally.empty_tally(host.params, layers)
     return TrainState(*pair, slots.skip_streak, tally, seeds, context, scaling)
@@ -193,31 +178,19 @@ def train_minibatch(
         >>> (losses[2] < losses[0]).tolist(), stats.finite.tolist()
         ([True, True], [True, True])
     """
-    context = train_state.context
     weights = train_state.weights
     refuse_transforms(
         "train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs
     )
     scaling = train_state.scaling
     streak = train_state.streak
-    scale = None if scaling is None else scaling.scale
-    noise = None
-    if context.dropout is not None:
-        key, episode, epoch = context.dropout
-        minibatch = train_state.tally.total
-        noise = rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
-    objective = functools.partial(
-        _objective, batch=batch, context=context, plan=plan, net=net, scale=scale, noise=noise
-    )
-    leaves = weights[:1] if context.active is None else weights
-    grads, (loss, correct) = grad_and_value(objective, leaves)
-    host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
+    (host_grad, *seed_grad), loss, correct = _gradients(train_state, batch, plan, net=net)
     norm = l2_norm(host_grad)
     finite = torch.maximum(loss, norm) < math.inf  # both at least 0; a NaN is not less
     train_state, finite = _step_seeds(
         train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle
     )
-    if scaling is not None:
+    if net.precision.scaled:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
         after = loss_scale.next_loss_scale(scaling.scale, scaling.good, lower)
         # a finite loss, but no step of the host, at a scale that can fall
@@ -247,48 +220,46 @@ def train_minibatch(
     ), measured
 
 
-def _objective(
-    leaves: tuple[Tensor, ...],
-    *,
-    batch: InputBatch,
-    context: EpochContext,
-    plan: Plan,
-    net: Net,
-    scale: Tensor | None,
-    noise: Tensor | None,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [],
-    ([E], [E]).
+def _gradients(
+    train_state: TrainState, batch: InputBatch, plan: Plan, *, net: Net
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Gradients of hosts [E, P], and of seeds [N] if any runs; losses, shares of right answers [E].
 
-    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1; noise: of
-    dropout.
+    A loss is multiplied by the scale of its env, and its gradient is divided by it again.
     """
-    host, *seeds = map(net.precision.cast, leaves)
-    rows = HostRows(net.host_layout.split(host), context.masks, None, noise)
-    grown = (
-        blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
-    )
-    growth = SlotSeeds(plan.train, context.indices, grown)
-    logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(
-        leaves[0].dtype
-    )
-    loss, right = average_answers(logits, batch.labels)
-    scaled = loss if scale is None else loss * scale
-    return scaled.sum(), (loss.detach(), right)
+    context = train_state.context
+    running = context.active
+    scale = train_state.scaling.scale
+    noise = None
+    if context.dropout is not None:
+        key, episode, epoch = context.dropout
+        minibatch = train_state.tally.total
+        noise = rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
 
+    def objective(leaves: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        host, *seeds = map(net.precision.cast, leaves)
+        rows = HostRows(net.host_layout.split(host), context.masks, None, noise)
+        grown = (
+            blocks.split_params(seeds[0], plan.train, net=net)
+            if seeds
+            else (None,) * len(net.slots)
+        )
+        growth = SlotSeeds(plan.train, context.indices, grown)
+        logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net)
+        loss, right = average_answers(logits.to(leaves[0].dtype), batch.labels)
+        scaled = loss * scale if net.precision.scaled else loss
+        return scaled.sum(), (loss.detach(), right)
 
-def _unscale(
-    grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None
-) -> tuple[Tensor, ...]:
-    """Divide the gradients of hosts [E, P], and of seeds [N] if any runs, by the loss scales of
-    their envs [E].
-    """
-    inverse = scale.reciprocal()  # exact: the scale is a power of two
-    host = grads[0] * inverse.unsqueeze(-1)
-    if seeds is None:
-        return (host,)
-    per_seed = inverse.unsqueeze(-1).expand(seeds.training.shape)
-    return host, grads[1] * blocks.expand_to_params(per_seed, seeds.params)
+    weights = train_state.weights
+    grads, (loss, right) = grad_and_value(objective, weights[:1] if running is None else weights)
+    grads = list(grads)
+    if net.precision.scaled:
+        inverse = scale.reciprocal().unsqueeze(-1)  # exact: the scale is a power of two
+        grads[0] = grads[0] * inverse
+        if running is not None:
+            per_seed = inverse.expand(running.training.shape)
+            grads[1] = grads[1] * blocks.expand_to_params(per_seed, running.params)
+    return grads, loss, right
 
 
 def _step_seeds(
@@ -306,7 +277,7 @@ def _step_seeds(
     """
     running = train_state.context.active
     seeds = train_state.seed_tally
-    if running is None or seeds is None:
+    if running is None:
         return train_state, finite
     stats = blocks.grad_stats(
         grad[0],
@@ -368,39 +339,36 @@ def finish_epoch(
     """
     loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
     valid = train_state.tally.finite > 0
-    seeds = train_state.seed_tally
-    skipped = train_state.tally.total - train_state.tally.finite
-    scales = train_state.scaling
-    scaling = state.scaling
-    if scales is not None:
-        scaling = replace(scaling, loss_scale=scales.scale, good_minibatches=scales.good)
+    scaling = train_state.scaling
     metrics = unsafe_new(
         TrainMetrics,
         state,
         loss=loss,
         accuracy=accuracy,
         valid=valid,
-        skipped=skipped,
-        overflowed=torch.zeros_like(skipped) if scales is None else scales.overflowed,
+        skipped=train_state.tally.total - train_state.tally.finite,
+        overflowed=scaling.overflowed,
         host_gradient_norm=norm,
         host_layer_norm=minibatch_tally.layer_averages(train_state.tally),
-        seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.skipped.any(-1),
+        seed_skipped=train_state.seed_tally.skipped.any(-1),
     )
     after = replace(
         state,
         host=replace(
             state.host, params=train_state.weights.host, momentum=train_state.velocity.host
         ),
-        seeds=state.seeds if seeds is None else _write_back(state, train_state, plan, net=net),
+        seeds=_write_back(state, train_state, plan, net=net),
         slots=_gradient_signals(state, train_state, norm, net=net),
         signals=replace(state.signals, train_loss=loss, train_acc=accuracy, train_measured=valid),
-        scaling=scaling,
+        scaling=replace(state.scaling, loss_scale=scaling.scale, good_minibatches=scaling.good),
     )
     return after, metrics
 
 
 def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
     """Scatter the parameters of active seeds back into the storage."""
+    if train_state.context.active is None:
+        return state.seeds
     trained = {"params": train_state.weights.seeds, "momentum": train_state.velocity.seeds}
     parts = {
         leaf: blocks.split_params(buffer, plan.train, net=net) for leaf, buffer in trained.items()
@@ -425,12 +393,8 @@ def _gradient_signals(
     slots = state.slots
     sums = train_state.seed_tally
     running = train_state.context.active
-    if sums is None or running is None:
-        return replace(
-            slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES}
-        )
     norm, health, all_finite = minibatch_tally.seed_averages(sums, train_state.tally.total)
-    valid = running.measured
+    valid = torch.zeros_like(sums.skipped) if running is None else running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)
     host = net.networks.params_in_use(state.instance).unsqueeze(-1)
     now = gradient_ratio(norm, sizes, host_norm.unsqueeze(-1), host)

@@ -93,8 +93,7 @@ def validate(
     with torch.no_grad():
         in_use = _labels_in_use(state.instance, split.labels)
         numbers, labels = _choose_samples(in_use, counted)
-        networks = _coalition_networks(state, coalition, evaluated, plan, net=net)
-        ends = networks.ends
+        growth, number, ends = _coalition_networks(state, coalition, evaluated, plan, net=net)
         host = net.precision.cast(state.host.params)
         used = used_classes(state.instance, net)
         masks = net.networks.masks(state.instance, host)
@@ -106,7 +105,7 @@ def validate(
             shown = split.inputs[samples]
             if show is not None:
                 shown = show(shown, state.instance.view_code, samples)
-            logits = forward(net.precision.cast(shown), rows, used, networks.growth, net=net)
+            logits = forward(net.precision.cast(shown), rows, used, growth, net=net)
             logits = logits.to(state.host.params.dtype)
             right, nats, total = _count_correct(logits, labels.index_select(1, part), ends)
             return ChunkCounts(
@@ -125,7 +124,6 @@ def validate(
         counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
         total = counts.total.clamp(min=1)
         right = counts.right
-        number = networks.number
         right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
         points = 100.0 * right.to(counts.nats.dtype) / total.unsqueeze(-1)
         return unsafe_new(
@@ -155,22 +153,20 @@ def _choose_samples(labels: Tensor, counted: int | None) -> tuple[Tensor, Tensor
     return index, choose(place < count, labels.gather(1, index), NO_LABEL)
 
 
-class CoalitionNetworks(NamedTuple):
-    """Networks that run side by side: every env under each of its coalitions."""
-
-    growth: SlotSeeds
-    number: Tensor | None  # int64 [E, K], row of a coalition; None: no seed runs
-    # env of every row after the last slot, int64 [R], and row of every env as it is, int64 [E];
-    # None: a row is an env
-    ends: tuple[Tensor, Tensor] | None
+Ends = tuple[Tensor, Tensor]
 
 
 def _coalition_networks(
     state: EnvState, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net
-) -> CoalitionNetworks:
+) -> tuple[SlotSeeds, Tensor | None, Ends | None]:
+    """Networks that run side by side, every env under each of its coalitions.
+
+    Returns: the seeds; int64 [E, K], row of a coalition, None: no seed runs; env of every row after
+    the last slot, int64 [R], and row of every env as it is, int64 [E], None: a row is an env.
+    """
     if not any(slot.groups for slot in plan.evaluate):
         nothing = (None,) * len(net.slots)
-        return CoalitionNetworks(SlotSeeds(plan.evaluate, nothing, nothing), None, None)
+        return SlotSeeds(plan.evaluate, nothing, nothing), None, None
     tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
     where = sites.validation_indices(state.slots, tree, plan, net=net)
     seeds = _cast_seeds(state.seeds, net)
@@ -181,13 +177,11 @@ def _coalition_networks(
     if plan.rows[-1] != envs:
         candidates = sites.row_candidates(tree, len(plan.rows), plan.rows[-1])
         ends = (candidates // width, number[:, 0])
-    return CoalitionNetworks(SlotSeeds(plan.evaluate, where, params), number, ends)
+    return SlotSeeds(plan.evaluate, where, params), number, ends
 
 
 def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     """Return the parameters of all seeds in the dtype of features."""
-    if net.precision.dtype is None:
-        return seeds
     cast = {name: net.precision.cast(get_leaf(seeds, (name, "params"))) for name in net.names}
     rows = {name: unsafe_tensordict(seeds, {"params": params}) for name, params in cast.items()}
     return unsafe_tensordict(seeds, rows)
@@ -204,9 +198,9 @@ def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
 
 
 def _count_correct(
-    logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None
+    logits: Tensor, labels: Tensor, rows: Ends | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts of one piece; `rows`: `CoalitionNetworks.ends`.
+    """Counts of one piece; `rows`: of `_coalition_networks`.
 
     Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers
     int64 [R], sum of the losses of the env as it is, float [E], answers that count, int64 [E].

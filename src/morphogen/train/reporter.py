@@ -34,7 +34,7 @@ from morphogen.log.round_summary import (
 )
 from morphogen.log.writer import AnySink, LogWriter, Losses
 from morphogen.ppo.minibatch import KL_STOP_FACTOR
-from morphogen.state.tree_ops import get_leaves, unsafe_new
+from morphogen.state.tree_ops import get_leaves, unsafe_tensordict
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.text import name_map
@@ -247,7 +247,7 @@ def build_record(epoch: Epoch) -> TensorDict:
     """
     parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
-    return unsafe_new(TensorDict, epoch.before, **leaves)
+    return unsafe_tensordict(epoch.before, leaves)
 
 
 def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:

@@ -14,7 +14,7 @@ from morphogen.config.groups import RewardSpec
 from morphogen.extras.legacy_rewards import kernels
 from morphogen.extras.legacy_rewards.kernels import OptionalValue, Payment, SlotRows
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
-from morphogen.rules.rewards.protocol import Terms, WithoutPotential
+from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.state.tree_ops import choose, expand_mask
@@ -144,7 +144,7 @@ def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Te
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyRule(WithoutPotential):
+class LegacyRule(Rule):
     """A legacy kernel over every slot; a rollback pays only its penalty and forfeits, an end clears
     the ledgers.
     """

@@ -9,51 +9,50 @@ from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-Kinds = Mapping[str, torch.dtype | None]  # leaf -> dtype; None: the dtype of reals of the rule
+Fields = Mapping[str, bool | int | float]
 
 
-def _kinds(flags: str, counts: str, reals: str) -> Kinds:
-    kinds = {torch.bool: flags, torch.int64: counts, None: reals}
-    return {name: kind for kind, names in kinds.items() for name in names.split()}
+def _fields(words: str, value: float) -> dict[str, float]:
+    return dict.fromkeys(words.split(), value)
 
 
-_FLAGS = "committed_valid clean_valid loss_valid uncommitted_valid"
-INPUT_KINDS = _kinds(
-    f"horizon rolled_back op_executed {_FLAGS}",
-    "op epoch host_params fossil_params live_params",
-    "committed_acc clean_improvement val_loss uncommitted_improvement val_acc stable_val_acc "
-    "next_val_acc param_price baseline_loss target_loss",
-)
-SLOT_INPUT_KINDS = _kinds(
-    "contribution_valid next_contribution_valid",
-    "stage next_stage op params age previous_stage epochs_in_stage previous_epochs_in_stage",
-    "contribution next_contribution interaction_sum alpha accuracy_at_germination "
-    "accuracy_at_stage_start",
-)
-# Neutral fields, where they are not 0: all measured, no change, empty slots.
-NEUTRAL_FIELDS: dict[str, float] = {
-    **dict.fromkeys(_FLAGS.split(), True),
-    **dict.fromkeys(("stage", "next_stage"), int(Stage.DORMANT)),
+# Neutral value of every leaf, in its kind: all measured, no change, empty slots.  Reals have the
+# dtype of the rule.
+INPUT_FIELDS: Fields = {
+    **_fields("horizon rolled_back op_executed", False),
+    **_fields("committed_valid clean_valid loss_valid uncommitted_valid", True),
+    **_fields("op fossil_params live_params", 0),
     "epoch": 1,
     "host_params": 1000,
+    **_fields("committed_acc clean_improvement val_loss uncommitted_improvement", 0.0),
+    **_fields("val_acc stable_val_acc next_val_acc", 0.0),
     "param_price": 0.1,
     "baseline_loss": 2.3,
     "target_loss": 0.3,
 }
+SLOT_FIELDS: Fields = {
+    **_fields("contribution_valid next_contribution_valid", False),
+    **_fields("stage next_stage", int(Stage.DORMANT)),
+    **_fields("op params age previous_stage epochs_in_stage previous_epochs_in_stage", 0),
+    **_fields("contribution next_contribution interaction_sum alpha", 0.0),
+    **_fields("accuracy_at_germination accuracy_at_stage_start", 0.0),
+}
+_DTYPES = {bool: torch.bool, int: torch.int64}
 
 
 def _fill_fields(
-    kinds: Kinds, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
+    neutral: Fields, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
 ) -> dict[str, Any]:
     """Expand fields to tensors of a shape; all others are neutral."""
-    if unknown := sorted(fields.keys() - kinds.keys()):
-        raise TypeError(f"fields: expected some of {', '.join(kinds)}, got {', '.join(unknown)}")
-    values: dict[str, Any] = {**NEUTRAL_FIELDS, **fields}
+    if unknown := sorted(fields.keys() - neutral.keys()):
+        raise TypeError(f"fields: expected some of {', '.join(neutral)}, got {', '.join(unknown)}")
     return {
-        name: torch.as_tensor(values.get(name, 0), dtype=kind or dtype, device="cpu")
+        name: torch.as_tensor(
+            fields.get(name, value), dtype=_DTYPES.get(type(value), dtype), device="cpu"
+        )
         .expand(shape)
         .clone()
-        for name, kind in kinds.items()
+        for name, value in neutral.items()
     }
 
 
@@ -63,7 +62,7 @@ def make_slot_inputs(
     """Build slot inputs; a number is expanded to all slots, a row to all envs.  Default: empty
     slots.
     """
-    leaves = _fill_fields(SLOT_INPUT_KINDS, fields, (envs, slots), dtype)
+    leaves = _fill_fields(SLOT_FIELDS, fields, (envs, slots), dtype)
     return SlotInputs(**leaves, batch_size=[envs])
 
 
@@ -94,7 +93,7 @@ def make_reward_inputs(
     """
     slots = make_slot_inputs(envs, dtype=dtype) if slots is None else slots
     pairs = (envs, slots.stage.shape[1], slots.stage.shape[1])
-    leaves = _fill_fields(INPUT_KINDS, fields, (envs,), dtype)
+    leaves = _fill_fields(INPUT_FIELDS, fields, (envs,), dtype)
     leaves["interaction"] = torch.as_tensor(interaction, dtype=dtype, device="cpu").expand(pairs)
     inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=[envs])
     return inputs.clone()

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.protocol import Terms, WithoutPotential
+from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose, constant_table, get_leaf
 from morphogen.state.tree_ops import replace as replace_parts
@@ -130,7 +130,7 @@ def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreRule:
+class CoreRule(Rule):
     """Value at the horizon plus shaping by a potential that starts and ends every segment at 0."""
 
     terms: Terms
@@ -199,7 +199,7 @@ class CoreRule:
 
 
 @dataclass(frozen=True, slots=True)
-class AnytimeRule(WithoutPotential):
+class AnytimeRule(Rule):
     """Every step pays its share of the anytime value: what the network in use is worth in this
     epoch.
     """

@@ -1,8 +1,8 @@
-"""Protocol of reward rules, and of the functions that build them."""
+"""Base of reward rules, and of the functions that build them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from tensordict import TensorDict
@@ -12,9 +12,9 @@ from morphogen.config.groups import RewardSpec
 from morphogen.state.measure import RewardInputs
 
 
-class Rule(Protocol):
+class Rule(ABC):
     """A reward rule: pure, per env; its ledger, a TensorDict [E], holds its memory between
-    epochs.
+    epochs.  A rule without a potential or a ledger keeps the methods of this class.
 
     Example:
         >>> import torch
@@ -26,65 +26,40 @@ class Rule(Protocol):
         >>> reward, components, ledger = rule(inputs, rule.init(envs=1, slots=3))
         >>> list(components), reward.equal(sum(components.values()))
         (['value', 'shaping', 'rent', 'op_cost', 'governor'], True)
+        >>> class Accuracy(mg.rules.Rule):
+        ...     components = ("accuracy",)
+        ...
+        ...     def __call__(self, inputs, ledger):
+        ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
+        >>> [part.tolist() for part in Accuracy().potential(inputs, Accuracy().init(1, 3))]
+        [[0.0], [True]]
     """
 
-    @property
-    def components(self) -> tuple[str, ...]:
-        """Names of the signed parts that sum to the reward, in the order of records."""
-        ...
-
-    @property
-    def slot_scale(self) -> float:
-        """Potential per point of a slot's Shapley value; 0 where the potential does not split."""
-        ...
+    __slots__ = ()
+    # names of the signed parts that sum to the reward, in the order of records
+    components: tuple[str, ...]
+    # potential per point of a slot's Shapley value; 0 where the potential does not split
+    slot_scale: float = 0.0
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """Return the ledger after a reset, [E], all leaves with E = `envs` rows; `slots`: S."""
-        ...
+        del slots
+        return TensorDict({}, batch_size=[envs], device=device)
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step, and a flag for a measured one.  inputs, ledger [E] -> (float32
         [E], bool [E]).
         """
-        ...
+        del ledger
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
+    @abstractmethod
     def __call__(
         self, inputs: RewardInputs, ledger: TensorDict
     ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]},
         next ledger [E]).
         """
-        ...
-
-
-class WithoutPotential:
-    """Base of rules without a potential; the ledger is empty unless a rule makes its own.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> class Accuracy(mg.rules.WithoutPotential):
-        ...     components = ("accuracy",)
-        ...
-        ...     def __call__(self, inputs, ledger):
-        ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
-        >>> inputs = mg.rules.make_reward_inputs()
-        >>> [part.tolist() for part in Accuracy().potential(inputs, Accuracy().init(1, 3))]
-        [[0.0], [True]]
-    """
-
-    __slots__ = ()
-    slot_scale = 0.0
-
-    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty ledger, [E]: nothing is carried from step to step."""
-        del slots
-        return TensorDict({}, batch_size=[envs], device=device)
-
-    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """No potential, always measured.  inputs, ledger [E] -> (zeros [E], True [E])."""
-        del ledger
-        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from morphogen.config.parts import RULES
 from morphogen.config.registry import show_part
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.example_inputs import make_reward_inputs
-from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
+from morphogen.rules.rewards.protocol import Builder, Rule, Terms
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose
 
@@ -72,7 +72,7 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionRule(WithoutPotential):
+class FunctionRule(Rule):
     """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the
     penalty.
 

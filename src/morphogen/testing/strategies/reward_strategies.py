@@ -10,8 +10,7 @@ from torch import Tensor
 
 from morphogen.rules.legality import ALLOWED_STAGES
 from morphogen.rules.rewards.example_inputs import (
-    NEUTRAL_FIELDS,
-    SLOT_INPUT_KINDS,
+    SLOT_FIELDS,
     make_reward_inputs,
     make_slot_inputs,
 )
@@ -41,7 +40,7 @@ _ENV_FIELDS: dict[str, st.SearchStrategy[Any]] = {
 def _slot_fields(draw: st.DrawFn, stages: Sequence[Stage], op: Op) -> Row:
     """Draw the fields of a slot in one of these stages, on which an op takes effect."""
     drawn = draw(slot_rows(stages))
-    row: Row = {name: value for name, value in drawn.items() if name in SLOT_INPUT_KINDS}
+    row: Row = {name: value for name, value in drawn.items() if name in SLOT_FIELDS}
     stage = Stage(int(row["stage"]))
     after = draw(st.sampled_from((stage, *TRANSITIONS[stage])))
     row |= {"op": int(op), "next_stage": int(after)}
@@ -116,8 +115,8 @@ def reward_inputs(
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=min_envs, max_size=max_envs))
     cells = [row.pop("slots") for row in rows]
     parts: dict[str, Any] = {
-        name: [[cell.get(name, NEUTRAL_FIELDS.get(name, 0)) for cell in env] for env in cells]
-        for name in SLOT_INPUT_KINDS
+        name: [[cell.get(name, neutral) for cell in env] for env in cells]
+        for name, neutral in SLOT_FIELDS.items()
     }
     leaves: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     return make_reward_inputs(

@@ -1,6 +1,7 @@
 """Generalised advantage estimation and the normalisation of its result."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.ppo.moments import Moments, masked_moments
@@ -92,14 +93,10 @@ def subtract_group_mean(advantage: Tensor, known: Tensor, group: int) -> Tensor:
     if group == 1:
         return advantage
     missing = -advantage.shape[1] % group
-    pairs = (choose(known, advantage, 0.0), known.to(advantage.dtype))
-    padded = (torch.nn.functional.pad(x, (0, missing)) for x in pairs)
-    total, count = (
-        torch.unflatten(x, 1, (-1, group)).sum(-1).repeat_interleave(group, 1) for x in padded
-    )
-    total, count = (
-        x[:, : advantage.shape[1]] - own for x, own in zip((total, count), pairs, strict=True)
-    )
+    pairs = torch.stack((choose(known, advantage, 0.0), known.to(advantage.dtype)))
+    groups = torch.unflatten(F.pad(pairs, (0, missing)), -1, (-1, group))
+    sums = groups.sum(-1).repeat_interleave(group, -1)[..., : advantage.shape[1]]
+    total, count = (sums - pairs).unbind()
     return advantage - total / count.clamp_min(1.0)
 
 

@@ -30,13 +30,13 @@ class Moments(NamedTuple):
         return self.m2 / self.count.clamp_min(1.0)
 
 
-def masked_moments(x: Tensor, where: Tensor) -> Moments:
-    """Moments of the entries under a mask.  x float, where bool, both [...] -> 0-d."""
-    count = where.sum().to(x.dtype)
-    inside = choose(where, x, 0.0)
-    mean = inside.sum() / count.clamp_min(1.0)
-    spread = choose(where, inside - mean, 0.0)
-    return Moments(count, mean, spread.square().sum())
+def masked_moments(x: Tensor, where: Tensor, dim: int | None = None) -> Moments:
+    """Moments of the entries under a mask, over an axis or all.  x float, where bool, both
+    [...].
+    """
+    count = where.sum(dim).to(x.dtype)
+    mean = choose(where, x, 0.0).sum(dim) / count.clamp_min(1.0)
+    return Moments(count, mean, m2=choose(where, x - mean, 0.0).square().sum(dim))
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -109,7 +109,5 @@ def feature_moments(observation: Observation) -> dict[str, Moments]:
     for name, valid in valid_entries(observation).items():
         raw = getattr(observation, name).double().flatten(0, -2)
         counted = valid.flatten(0, -2) & normalised_features(name, raw.device)
-        count = counted.sum(0).double()
-        mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
-        moments[name] = Moments(count, mean, m2=choose(counted, raw - mean, 0.0).square().sum(0))
+        moments[name] = masked_moments(raw, counted, dim=0)
     return moments

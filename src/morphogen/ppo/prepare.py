@@ -116,9 +116,8 @@ def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, siblin
     """Standardise advantages [T, E]; groups vary less, with rare large ones, which are cut."""
     if siblings == 1:
         return standardise(advantage, free, moments=moments)
-    return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(
-        -_GROUP_LIMIT, _GROUP_LIMIT
-    )
+    scaled = standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments)
+    return scaled.clamp(-_GROUP_LIMIT, _GROUP_LIMIT)
 
 
 def finite_envs(rollout: TensorDict) -> Tensor:

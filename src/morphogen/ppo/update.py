@@ -193,17 +193,13 @@ def update_ppo(
     )
     applied = of_steps["steps_done"][0] > 0
     after = _next_learner(learner, end.state, critic, observation, applied=applied)
-    coefficients = {
-        "learning_rate": weights.lr,
-        "entropy_coef": weights.entropy,
-        "value_coef": weights.value,
-    }
+    coefficients = zip(("learning_rate", "entropy_coef", "value_coef"), weights[:3], strict=True)
     metrics: Metrics = {
         **of_steps,
         **of_round,
         **{
             name: always_valid(torch.full((), cast(float, x), dtype=torch.float64, device=device))
-            for name, x in coefficients.items()
+            for name, x in coefficients
         },
         "skip_streak": always_valid(after.skip_streak),
         "epochs_done": always_valid(epochs_done(end.values, len(assignment))),

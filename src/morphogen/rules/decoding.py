@@ -93,7 +93,7 @@ def _invalid_reason(
     8] -> int64 [E].
     """
     device = index.device
-    rows = torch.arange(index.shape[0], device=index.device)
+    rows = torch.arange(index.shape[0], device=device)
     holds = (
         conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
     )

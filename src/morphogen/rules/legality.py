@@ -128,9 +128,8 @@ def action_masks(
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     device = slots.stage.device
     envs = slots.stage.shape[0]
-    allowed_blueprints = limits.allowed_blueprints
-    blueprints = tuple(code in allowed_blueprints for code in Blueprint)
-    free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
+    possible = limits.allowed_blueprints
+    blueprints = tuple(code in possible for code in Blueprint)
     return unsafe_new(
         ActionMasks,
         slots,
@@ -139,7 +138,8 @@ def action_masks(
         blueprint=constant_table(blueprints, torch.bool, device).repeat(envs, 1),
         **{
             head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device)
-            for head in free
+            for head in Head
+            if head > Head.BLUEPRINT
         },
     )
 

@@ -80,13 +80,11 @@ def update_signals(
     )
 
 
-def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
-    """Least accuracy of the last 1..5 epochs, and a flag for any measured epoch.  signals [E] ->
-    ([E], bool [E]).
-    """
+def recent_min_accuracy(signals: Signals, epochs: int) -> Tensor:
+    """Least accuracy of the last 1..5 epochs; 0 without a measured one.  signals [E] -> [E]."""
     valid = signals.history_valid[:, -epochs:]
     least = choose(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
-    return choose(valid.any(-1), least, 0.0), valid.any(-1)
+    return choose(valid.any(-1), least, 0.0)
 
 
 def _append(history: Tensor, newest: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ from morphogen.state.tree_ops import choose, constant_table, masked_update
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import DEFAULT_STEEPNESS, TRANSITIONS, AlphaMode, Curve, Stage
 
-_EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
-_NAMES = tuple(_EMPTY)
-# emptied when a seed is removed
-_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}
-_KEPT_LEAVES = {name: _EMPTY[name] for name in _NAMES[: _NAMES.index("alpha")]}
+_EMPTY = [(leaf.name, leaf.empty) for leaf in SLOTS]
+_ALPHA = [leaf.name for leaf in SLOTS].index("alpha")
+_KEPT_LEAVES = dict(_EMPTY[:_ALPHA])
+_REMOVED_LEAVES = dict(_EMPTY[_ALPHA:])  # emptied when a seed is removed
 # rows of a table by stage: all codes, then the row of every invalid code
 STAGE_ROWS = (*Stage, Stage.UNKNOWN)
 _LEGAL_MOVES = tuple(tuple(to in TRANSITIONS[stage] for to in STAGE_ROWS) for stage in STAGE_ROWS)

@@ -51,9 +51,7 @@ def _leaves(
     leaves = []
     for name in (name for name, kind in part.__annotations__.items() if kind is Tensor):
         dtype = dtype_of.get(name, torch.float32)
-        # a where() keeps the dtype
-        kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int
-        leaves.append(StateLeaf(name, dtype, shapes.get(name, axes), kind(empty.get(name, 0))))
+        leaves.append(StateLeaf(name, dtype, shapes.get(name, axes), empty.get(name, 0)))
     return tuple(leaves)
 
 

@@ -160,11 +160,7 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
         order = entry.get(ORDER, [*range(tensor.ndim)])
         if sorted(order) != [*range(tensor.ndim)]:
             raise ValueError(f"{shown} has the axes {ascii(order)[:60]}")
-        return (
-            tensor.permute(order)
-            .contiguous()
-            .permute([order.index(axis) for axis in range(tensor.ndim)])
-        )
+        return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor)
 
     try:
         tree = json.loads(text, object_hook=place)

@@ -113,11 +113,7 @@ def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
     """Append axes of length 1 to a per-env mask, ready to broadcast.  mask [E], like [E, ...] ->
     [E, 1, ...].
     """
-    return (
-        mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
-        if like.dim() > mask.dim()
-        else mask
-    )
+    return mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
 
 
 def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
@@ -242,12 +238,8 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
-            if isinstance(new, (int, float)):
-                leaves[name] = choose(mask, new, old)
-            else:
-                leaves[name] = torch.where(
-                    mask, new if new.dtype == old.dtype else new.to(old.dtype), old
-                )
+            value = new if isinstance(new, (int, float)) else new.to(old.dtype)
+            leaves[name] = choose(mask, value, old)
     return build_tree(type(tree), leaves, storage_of(tree))
 
 

@@ -1,5 +1,7 @@
 """govern: roll diverged envs back to their last healthy state."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -143,11 +145,8 @@ def _assess_epoch(
     limit, sign = judge_loss(loss, starved, watch.window, watch.count, baseline, spec=spec)
     streak, cause = rollback_cause(sign, watch.streak, spec=spec)
     back = cause != int(Panic.NONE)
-    signals = state.signals
-    if spec.max_rollbacks is None:
-        allowed = torch.full_like(signals.rolled_back, spec.enabled)
-    else:
-        allowed = (signals.rollbacks < spec.max_rollbacks) & spec.enabled
+    most = math.inf if spec.max_rollbacks is None else spec.max_rollbacks
+    allowed = (state.signals.rollbacks < most) & spec.enabled
     return {
         "rolled_back": back & allowed,
         "panic": cause,

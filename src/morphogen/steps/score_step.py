@@ -151,7 +151,7 @@ def reward_inputs(state: EnvState, epoch: ScoreInputs) -> RewardInputs:
         target_loss=torch.full_like(loss, epoch.target_loss),
         epoch=before.clock.epoch + 1,
         val_acc=past.val_acc,
-        stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS)[0],
+        stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS),
         uncommitted_improvement=choose(past.measured, past.val_acc - past.committed_acc, 0.0),
         uncommitted_valid=past.measured,
         next_val_acc=choose(is_finite(reached), reached, 0.0),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import slow_rules
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.example_inputs import INPUT_KINDS, make_reward_inputs
+from morphogen.rules.rewards.example_inputs import INPUT_FIELDS, make_reward_inputs
 from morphogen.rules.rewards.own import epoch_value, loss_progress
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import play_rule
@@ -19,7 +19,7 @@ from morphogen.testing.strategies import reward_episodes
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
 OWN = ("sparse", "delta", "value", "rent", "loss", "anytime")
-FIELDS = [field for field in INPUT_KINDS if field not in ("epoch", "host_params")]
+FIELDS = [field for field in INPUT_FIELDS if field not in ("epoch", "host_params")]
 # they pay parameters once, at the end
 twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])
 

@@ -28,7 +28,7 @@ from morphogen.ppo.ppo_state import PpoState, init_ppo
 from morphogen.ppo.prepare import ScaledCritic, prepare_rows
 from morphogen.state import rng
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import choose, get_leaf, replace, select
+from morphogen.state.tree_ops import choose, get_leaf, get_leaves, replace, select
 from morphogen.vocab.purpose import Purpose
 
 IMITATION_PASSES = 3  # passes over a round of demonstrations, per pass over another one

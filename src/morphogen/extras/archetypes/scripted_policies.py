@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.rewards.example_inputs import (
-    SLOT_INPUT_KINDS,
+    SLOT_FIELDS,
     make_reward_inputs,
     make_slot_inputs,
 )
@@ -144,9 +144,7 @@ def archetype_inputs(
 def _step_inputs(archetypes: Sequence[Archetype], step: int, dtype: torch.dtype) -> RewardInputs:
     envs = len(archetypes)
     cells = [[_slot(policy, slot, step) for slot in range(SLOTS)] for policy in archetypes]
-    columns = {
-        name: [[row.get(name, 0) for row in env] for env in cells] for name in SLOT_INPUT_KINDS
-    }
+    columns = {name: [[row.get(name, 0) for row in env] for env in cells] for name in SLOT_FIELDS}
     slots = make_slot_inputs(envs, SLOTS, dtype=dtype, **columns)
     rows = [_env(policy, step) for policy in archetypes]
     fields = {name: [row[name] for row in rows] for name in rows[0]}

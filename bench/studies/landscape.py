@@ -88,7 +88,7 @@ def commonest_label_rate(setup: Setup) -> float:
     """Share of the commonest label of the validation split: what knowing nothing of an input is
     worth.
     """
-    counts = torch.bincount(setup.dataset.validation().labels.flatten())
+    counts = torch.bincount(setup.dataset.validation.labels.flatten())
     return float(counts.max() / counts.sum())
 
 

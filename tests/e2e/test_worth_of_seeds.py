@@ -24,7 +24,7 @@ def measured(world, state):
     nobody = torch.zeros_like(state.slots.gradient_valid)
     counts = plans.plan_counts(state.slots, coalition, evaluated, nobody, net=setup.net)
     plan = plans.read_plan(counts.tolist(), setup.net)
-    found = validate(state, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
+    found = validate(state, setup.dataset.validation, coalition, evaluated, plan, net=setup.net)
     knobs = {
         "every": 1,
         "episode_length": setup.spec.episode_length,

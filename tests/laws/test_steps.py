@@ -195,7 +195,7 @@ def training(s):
 
 
 def validating(s):
-    split, plan = s.setup.dataset.validation(), s.plan(s.state)
+    split, plan = s.setup.dataset.validation, s.plan(s.state)
 
     def alone(args, env):
         state = args[0][env : env + 1]

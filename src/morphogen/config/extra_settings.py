@@ -40,7 +40,6 @@ class ExtraSpec(Spec):
 
 GROUPS: Registry[type[ExtraSpec]] = Registry(
     "group of settings",
-    setting="settings",
     group="morphogen.settings",
     expected="a class that derives from ExtraSpec",
     is_part=lambda part: isinstance(part, type) and issubclass(part, ExtraSpec),

@@ -52,14 +52,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file; more than `max_bytes` are an OSError."""
-    data = bytearray()
     with open_regular(path) as file:
-        # a read of `max_bytes` at once would take as much memory for a small file
-        while part := file.read(MIB):
-            data += part
-            if len(data) > max_bytes:
-                raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
-    return bytes(data)
+        if os.fstat(file.fileno()).st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
+        return file.read()
 
 
 def read_text(path: Path) -> str:

@@ -2,7 +2,7 @@
 observes.
 """
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -100,16 +100,22 @@ class ObserveSpec(Spec):
     """
 
 
-def reference_instance(classes: int, reach: int) -> InstanceSpec:
+def reference_instance(host: Host) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
     return InstanceSpec(
         width=(1.0, 1.0),
         data_share=(1.0, 1.0),
         label_noise=(0.0, 0.0),
-        classes=(classes, classes),
-        reach=(reach, reach),
+        classes=(host.classes, host.classes),
+        reach=(host.reach, host.reach),
         param_price=(0.1, 0.1),
     )
+
+
+def fill_ranges(instance: InstanceSpec, default: InstanceSpec) -> InstanceSpec:
+    """Return an instance in which the ranges that are None are the default ones."""
+    given = {name: span for name, span in vars(instance).items() if span is not None}
+    return replace(default, **given)
 
 
 def variable_parameters(host: Host) -> tuple[str, ...]:
@@ -125,7 +131,7 @@ def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
     """Names of the parameters that vary, or differ from the reference, although the host does not
     know them.
     """
-    reference = vars(reference_instance(host.classes, host.reach))
+    reference = vars(reference_instance(host))
     known = variable_parameters(host)
     return [
         name

@@ -49,14 +49,14 @@ from morphogen.config.host import Host
 from morphogen.config.registry import Registry
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
+Function = Callable[..., Any]
 _RULES = ("sparse", "delta", "value", "rent", "loss", "anytime")
 
-DATASETS: Registry[Callable[..., Any]] = Registry(
+DATASETS: Registry[Function] = Registry(
     "data set",
     setting="data.name",
     group="morphogen.datasets",
     expected="a function (folder) -> Splits",
-    is_part=callable,
     core={"digits": "morphogen.data.splits:DIGITS"},
 )
 HOSTS: Registry[Host] = Registry(
@@ -76,12 +76,11 @@ BLUEPRINTS: Registry[Any] = Registry(
     ),
     core={kind.label: f"morphogen.hosts.cnn_seeds:{kind.name}" for kind in CNN_BLUEPRINTS},
 )
-RULES: Registry[Callable[..., Any]] = Registry(
+RULES: Registry[Function] = Registry(
     "reward rule",
     setting="reward.rule",
     group="morphogen.rewards",
     expected="a function (spec, terms) -> rule",
-    is_part=callable,
     core={name: f"morphogen.rules.rewards.own:build_{name}" for name in _RULES},
 )
 NETWORKS: Registry[Any] = Registry(
@@ -115,12 +114,12 @@ POLICIES: Registry[Any] = Registry(
         "heuristic": "morphogen.policy.heuristic:build_heuristic",
     },
 )
-FILE_POLICIES: Registry[Callable[..., Any]] = Registry(
+FILE_POLICIES: Registry[Function] = Registry(
     "policy of a file",
     setting="policy_name",
     group="morphogen.file_policies",
     expected="a function (path, spec, limits) that returns a policy",
-    is_part=callable,
+    core={"reactive": "morphogen.env.policies:load_heuristic"},
 )
 KINDS: Registry[Any] = Registry(
     "task kind",
@@ -130,12 +129,11 @@ KINDS: Registry[Any] = Registry(
     is_part=lambda part: hasattr(part, "train") and hasattr(part, "validate"),
     core={"networks": "morphogen.env.trained_networks:NETWORKS"},
 )
-ARMS: Registry[Callable[..., Any]] = Registry(
+ARMS: Registry[Function] = Registry(
     "arm",
     setting="arms",
     group="morphogen.arms",
     expected="a function (argument, setup) that returns the player of an arm",
-    is_part=callable,
 )
 LOGGERS: Registry[Any] = Registry(
     "logger",
@@ -144,44 +142,36 @@ LOGGERS: Registry[Any] = Registry(
     expected="a class of sinks with a class method `check`",
     is_part=lambda part: callable(part) and hasattr(part, "check"),
 )
-FEEDS: Registry[Callable[..., Any]] = Registry(
+FEEDS: Registry[Function] = Registry(
     "feed",
     setting="data.placement",
     group="morphogen.feeds",
     expected="a class that derives from Feed",
-    is_part=callable,
 )
-COMPILERS: Registry[Callable[..., Any]] = Registry(
+COMPILERS: Registry[Function] = Registry(
     "compiler",
     setting="engine.compile",
     group="morphogen.compilers",
     expected="a class that derives from Units",
-    is_part=callable,
 )
 EVENTS: Registry[tuple[Any, ...]] = Registry(
     "event",
-    setting="events",
     group="morphogen.events",
     expected="a tuple of rules",
     is_part=lambda part: isinstance(part, tuple),
 )
-SURVEYS: Registry[Callable[..., Any]] = Registry(
+SURVEYS: Registry[Function] = Registry(
     "survey",
-    setting="surveys",
     group="morphogen.surveys",
     expected="a function that measures a round on its device",
-    is_part=callable,
 )
 MONITORS: Registry[Any] = Registry(
     "monitor",
-    setting="monitors",
     group="morphogen.monitors",
     expected="a class of monitors of rounds",
-    is_part=callable,
 )
 LOG_FORMATS: Registry[Any] = Registry(
     "log format",
-    setting="log formats",
     group="morphogen.log_formats",
     expected="a LogFormat",
     is_part=lambda part: hasattr(part, "decode"),

@@ -21,7 +21,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from morphogen.config import files
-from morphogen.errors import ConfigError
+from morphogen.errors import ConfigError, DataError
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # allowed names of parts
@@ -105,24 +105,24 @@ class Registry(Mapping[str, T], Generic[T]):
         self,
         kind: str,
         *,
-        setting: str,
         group: str,
         expected: str,
-        is_part: Callable[[Any], bool],
+        setting: str = "",
+        is_part: Callable[[Any], bool] = callable,
         core: Mapping[str, T | str] | None = None,
     ) -> None:
         """Create a registry.
 
         Args:
             kind: noun for messages, such as `reward rule`.
-            setting: path of the setting that takes a name, such as `reward.rule`.
             group: group of entry points.
             expected: description of a part, for messages.
+            setting: path of the setting that takes a name, such as `reward.rule`; "": none does.
             is_part: structural check of a part; it must not import anything.
             core: parts of the core, or their places, `module:attribute`.
         """
         self.kind = kind
-        self.setting = setting
+        self.setting = setting or kind
         self.group = group
         self.is_part = is_part
         self._expected = expected
@@ -185,6 +185,20 @@ class Registry(Mapping[str, T], Generic[T]):
     def source(self, name: str) -> str:
         """Return the beginning of a message about a part: `reward.rule: thrift of package 1.0`."""
         return f"{self.setting}: {name} of {self.origin(name)}"
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Call a part that is a function.
+
+        Raises: ConfigError that names the part for an error of one from outside; its DataError
+        stays.
+        """
+        part: Any = self[name]
+        try:
+            return part(*args)
+        except Exception as error:
+            if name in self.builtin() or isinstance(error, DataError):
+                raise
+            raise ConfigError(f"{self.source(name)}: {error_line(error)}") from error
 
     def __getitem__(self, name: str) -> T:
         if name in self._registered:

@@ -47,6 +47,7 @@ from morphogen.config.host import Host
 from morphogen.config.instance_spec import (
     InstanceSpec,
     ObserveSpec,
+    fill_ranges,
     impaired_parameters,
     reference_instance,
     variable_parameters,
@@ -287,15 +288,10 @@ def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
 def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     host = find_host(spec)
-    base = (
-        TASKS[spec.task].instance
-        if spec.instances == "task"
-        else reference_instance(host.classes, host.reach)
-    )
-    ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
+    base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host)
     if not host.labelled:
         base = replace(base, classes=(host.classes, host.classes))
-    return replace(base, **ranges)
+    return fill_ranges(spec.instance, base)
 
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:

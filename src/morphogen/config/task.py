@@ -26,6 +26,7 @@ from morphogen.config.fields import (
 from morphogen.config.host import CnnSpec, Host
 from morphogen.config.instance_spec import (
     InstanceSpec,
+    fill_ranges,
     impaired_parameters,
     reference_instance,
     variable_parameters,
@@ -131,11 +132,10 @@ class TaskSpec(Spec):
         super().__post_init__()
         host = self.host
         assert isinstance(host, Host)  # a name was replaced
-        reference = reference_instance(host.classes, host.reach)
-        ranges = {name: span for name, span in vars(self.instance).items() if span is not None}
         slots = self.slots or tuple(slot.name for slot in host.all_slots)
         object.__setattr__(self, "slots", slots)
-        object.__setattr__(self, "instance", replace(reference, **ranges))
+        instance = fill_ranges(self.instance, reference_instance(host))
+        object.__setattr__(self, "instance", instance)
 
     @property
     def value_name(self) -> str:
@@ -182,19 +182,10 @@ _DIGITS = TaskSpec(
         reach=(0, 1),
         param_price=(0.005, 0.5),
     ),
-    batch=32,
-    minibatches=16,
-    episode_length=16,
-    lr=0.05,
-    seed_lr=0.1,
-    success=95.0,
-    target_loss=0.05,
     scale=16.0,
     mean=(0.3053,),
     std=(0.3760,),
     shift=1,
-    flip=False,
-    val_samples=None,
     param_budget=100,
     # All ops and blueprints, a seed in every slot. Groups of four envs play the same world. The
     # first rounds imitate the rules, which grow one seed at a time: a fresh policy grows and keeps,

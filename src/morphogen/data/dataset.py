@@ -1,7 +1,6 @@
 """Data set of a run: stored bytes, normalised on reading, on the device or streamed to it."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS, FEEDS
-from morphogen.config.registry import error_line
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
 from morphogen.data.preparation import Preparation
@@ -44,27 +42,23 @@ class Dataset:
     preparation: Preparation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
-    _validation: LabelledInputs
-    _test: Samples
+    validation: LabelledInputs  # every env is scored on these after every epoch
+    test: Samples
     # samples of each class in the validation split, the most first; () without labels
-    _class_sizes: tuple[int, ...]
-    _test_class_sizes: tuple[int, ...]
-
-    def validation(self) -> LabelledInputs:
-        """Return the samples on which every env is scored after every epoch."""
-        return self._validation
+    class_sizes: tuple[int, ...]
 
     def most_counted(self, classes: int) -> int | None:
         """Return the most validation samples that count in an env with so many classes at most;
         None: all may.
         """
-        most = sum(self._class_sizes[:classes])
-        return most if most < sum(self._class_sizes) else None
+        most = sum(self.class_sizes[:classes])
+        return most if most < sum(self.class_sizes) else None
 
     def on_test_split(self) -> "Dataset":
         """Return the data set with the complete test split for scoring, which only reports use."""
-        scored = _build_split(self._test, self.preparation)
-        return replace(self, _validation=scored, _class_sizes=self._test_class_sizes)
+        scored = _build_split(self.test, self.preparation)
+        sizes = _class_sizes(self.test.labels.cpu()) if self.class_sizes else ()
+        return replace(self, validation=scored, class_sizes=sizes)
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
@@ -97,10 +91,9 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
         preparation=preparation,
         fingerprint=fingerprint(splits),
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
-        _validation=_build_split(validation.to(device), preparation),
-        _test=splits.test.to(device),
-        _class_sizes=_class_sizes(validation.labels) if host.labelled else (),
-        _test_class_sizes=_class_sizes(splits.test.labels) if host.labelled else (),
+        validation=_build_split(validation.to(device), preparation),
+        test=splits.test.to(device),
+        class_sizes=_class_sizes(validation.labels) if host.labelled else (),
     )
 
 
@@ -108,15 +101,8 @@ def read_splits(name: str, spec: DataSpec) -> StoredSplits:
     """Return the stored samples of a data set, on the CPU.  Raises DataError; ConfigError for a
     faulty reader.
     """
-    read = DATASETS[name]
-    if name in DATASETS.builtin():
-        return read(data_folder(spec))
-    try:
-        return read(data_folder(spec))
-    except DataError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{DATASETS.source(name)}: {error_line(error)}") from error
+    folder, _ = find_folder(spec.dir)
+    return DATASETS.call(name, folder)
 
 
 def deal_samples(stored: object, host: Host, name: str) -> Splits:
@@ -143,11 +129,6 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
     if chosen == STREAMED and STREAMED not in FEEDS:
         raise ConfigError(f"data.placement: expected {RESIDENT} without a feed, got {STREAMED}")
     return chosen
-
-
-def data_folder(spec: DataSpec) -> Path:
-    """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
-    return find_folder(spec.dir)[0]
 
 
 def _class_sizes(labels: Tensor) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -68,16 +67,10 @@ class StoredInputs:
         if len(self.parts) == 1:
             torch.index_select(self.parts[0], 0, rows, out=out)
             return
-        ends = tuple(accumulate(map(len, self.parts)))
-        rising, order = rows.sort()  # in file order
-        pieces = rising.tensor_split(
-            torch.searchsorted(rising, torch.tensor(ends[:-1], device="cpu"))
-        )
-        chunks = [
-            images.index_select(0, piece - (end - len(images)))
-            for images, piece, end in zip(self.parts, pieces, ends, strict=True)
-        ]
-        torch.index_select(torch.cat(chunks), 0, order.argsort(), out=out)
+        for images in self.parts:
+            here = ((rows >= 0) & (rows < len(images))).nonzero().squeeze(-1)
+            out[here] = images[rows[here]]
+            rows = rows - len(images)
 
     def to(self, device: torch.device | str) -> Tensor:
         """Return a copy of all images on a device, [N, *shape] as stored."""

@@ -5,6 +5,7 @@ and finite numbers.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -158,14 +159,14 @@ def check_networks(spec: RunSpec, net: Net) -> None:
 
 def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
     """Build the rule that a spec names.  Raises ConfigError for a faulty rule from outside."""
-
-    def build() -> Rule:
-        return table.build_rule(
-            spec, param_budget=param_budget, episode_length=episode_length, gamma=gamma
-        )
-
-    if spec.rule in RULES.builtin():
-        return build()
-    _ = RULES[spec.rule]  # raises by itself where the rule cannot be imported
-    raise_fault(RULES.source(spec.rule), lambda: rule_fault(build()))
+    build = partial(
+        table.build_rule,
+        spec,
+        param_budget=param_budget,
+        episode_length=episode_length,
+        gamma=gamma,
+    )
+    if spec.rule not in RULES.builtin():
+        _ = RULES[spec.rule]  # raises by itself where the rule cannot be imported
+        raise_fault(RULES.source(spec.rule), lambda: rule_fault(build()))
     return build()

@@ -1,7 +1,6 @@
 """Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or one of a file."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,14 +11,14 @@ from morphogen.config import files
 from morphogen.config.config_files import parse_config
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.parts import FILE_POLICIES, LEARNERS, NETWORKS, POLICIES
-from morphogen.config.registry import Registry, error_line, show_part
+from morphogen.config.registry import error_line, show_part
 from morphogen.config.spec import RunSpec
 from morphogen.env.action_control import ActionControl
 from morphogen.env.part_check import raise_fault
 from morphogen.env.policy_check import policy_fault
 from morphogen.env.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.policy.heuristic import build_heuristic
+from morphogen.policy.heuristic import HeuristicPolicy, build_heuristic
 from morphogen.policy.policy import NetworkPolicy, Policy
 from morphogen.policy.policy_files import load_policy
 from morphogen.policy.policy_network import PolicyNetwork
@@ -27,12 +26,12 @@ from morphogen.ppo.learner import Learner
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tensor_trees import restore_tree
+from morphogen.vocab.limits import Limits
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import format_value, short_repr, suggest
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
-REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
 @short_repr
@@ -99,10 +98,9 @@ def build_arm(name: str, setup: Setup) -> Arm:
     parameters.
 
     Args:
-        name: `ppo` or another learner, a baseline or registered policy, `reactive:FILE` for the
-            heuristic with the thresholds of a file, `trained:PATH` for the policy of a run
-            directory or of a policy file, or a registered policy of a file, such as
-            `schedule:FILE` of an extra.
+        name: `ppo` or another learner, a baseline or registered policy, `trained:PATH` for the
+            policy of a run directory or of a policy file, or a registered policy of a file, such
+            as `reactive:FILE` for the heuristic with the thresholds of a file.
         setup: of an environment or a scheduler.
 
     Raises: ConfigError for an unknown name, CheckpointError for a policy file that is damaged.
@@ -117,34 +115,33 @@ def build_arm(name: str, setup: Setup) -> Arm:
     spec = setup.spec
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
-    if name.startswith(REACTIVE_PREFIX):
-        thresholds = load_thresholds(expand_path(name.removeprefix(REACTIVE_PREFIX)))
-        policy = build_heuristic(replace(spec, heuristic=thresholds), setup.limits)
-        return _init_arm(name, policy, setup)
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), setup)
     return _init_arm(name, _build_policy(name, setup), setup)
 
 
-def load_thresholds(path: Path) -> HeuristicSpec:
-    """Load thresholds of the heuristic, as `morphogen tune --family reactive` writes them.
+def load_heuristic(path: str, spec: RunSpec, limits: Limits) -> HeuristicPolicy:
+    """Build the heuristic with the thresholds of a file, as `morphogen tune --family reactive`
+    writes them.
 
     Raises: ConfigError for a file that cannot be read or has other contents.
     """
+    place = expand_path(path)
     try:
-        settings = files.parse_json(files.read_bytes(path))
+        settings = files.parse_json(files.read_bytes(place))
         if not isinstance(settings.get("heuristic"), dict):
             raise ConfigError(f"expected settings heuristic.*, got {format_value(settings)}")
-        return HeuristicSpec(**settings["heuristic"])
+        thresholds = HeuristicSpec(**settings["heuristic"])
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
+        raise ConfigError(f"{place} cannot be used: {error_line(error)}") from None
+    return build_heuristic(replace(spec, heuristic=thresholds), limits)
 
 
 def build_network_policy(spec: RunSpec) -> NetworkPolicy:
     """Build the trained policy of a run, around the network that the spec names."""
     name = spec.policy.network
     part = NETWORKS[name]
-    network = part if hasattr(part, "unroll") else _call_builder(NETWORKS, name, spec)
+    network = part if hasattr(part, "unroll") else NETWORKS.call(name, spec)
     if not isinstance(network, PolicyNetwork):
         raise ConfigError(
             f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {show_part(network)}"
@@ -172,35 +169,22 @@ def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     kind, _, path = name.partition(":")
     if kind in FILE_POLICIES and path:
-        return _call_builder(FILE_POLICIES, kind, path, setup.spec, setup.limits)
+        return FILE_POLICIES.call(kind, path, setup.spec, setup.limits)
     if name not in POLICIES:
         known = [*LEARNERS, *POLICIES]
-        files = "".join(f"{each}:FILE, " for each in FILE_POLICIES)
+        from_files = "".join(f"{each}:FILE, " for each in FILE_POLICIES)
         raise ConfigError(
-            f"arm: expected one of {', '.join(known)}, {files}{REACTIVE_PREFIX}FILE "
-            f"or {TRAINED_PREFIX}PATH, "
+            f"arm: expected one of {', '.join(known)}, {from_files}or {TRAINED_PREFIX}PATH, "
             f"got {name!r}{suggest(name, known)}"
         )
     part = POLICIES[name]
-    policy = (
-        part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
-    )
+    policy = part if hasattr(part, "act") else POLICIES.call(name, setup.spec, setup.limits)
     if not all(hasattr(policy, method) for method in ("init", "initial_hidden", "act")):
         raise ConfigError(
             f"{POLICIES.source(name)}: expected an object with init, initial_hidden and act, got "
             f"{show_part(policy)}"
         )
     return policy
-
-
-def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
-    build = registry[name]
-    if name in registry.builtin():
-        return build(*args)
-    try:
-        return build(*args)
-    except Exception as error:
-        raise ConfigError(f"{registry.source(name)}: {error_line(error)}") from error
 
 
 def _init_arm(name: str, policy: Policy, setup: Setup) -> Arm:

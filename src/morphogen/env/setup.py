@@ -87,13 +87,14 @@ class Setup:
     """With the processes that hold other envs of the run."""
 
 
-def resolve_device(name: str, place: int = 0) -> torch.device:
-    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing
-    device.
+def own_device(spec: EngineSpec, place: int) -> torch.device:
+    """Return the device of a process; of several devices each process on a machine has one.
 
-    place: of this process among the processes of a run on this machine; `auto` and `cuda` give
-    each its own device.
+    place: of the process among the processes of a run on this machine; `auto` and `cuda` give each
+    its own device.
+    Raises: DeviceError for a missing device.
     """
+    name = spec.devices[place % len(spec.devices)]
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(f"cuda:{place}" if name == "cuda" else name)
@@ -105,14 +106,6 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
             f"{found!r}"
         )
     return device
-
-
-def own_device(spec: EngineSpec, place: int) -> torch.device:
-    """Return the device of a process; of several devices each process on a machine has one.
-
-    place: of the process among the processes of a run on this machine.
-    """
-    return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 
 def resolve_precision(mode: str, device: torch.device) -> Precision:

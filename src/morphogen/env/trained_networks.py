@@ -79,7 +79,7 @@ class TrainedNetworks(TaskKind):
             [
                 validate(
                     cut(state, rows),
-                    setup.dataset.validation(),
+                    setup.dataset.validation,
                     cut(coalition, rows),
                     cut(evaluated, rows),
                     piece,

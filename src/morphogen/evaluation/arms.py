@@ -8,7 +8,7 @@ from morphogen.config.parts import ARMS, FILE_POLICIES, POLICIES
 from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
-from morphogen.env.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, build_arm
+from morphogen.env.policies import TRAINED_PREFIX, Arm, build_arm
 from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, play_arm
@@ -20,7 +20,7 @@ Report = Callable[[str], None]  # receives lines of progress
 
 def policy_prefixes() -> tuple[str, ...]:
     """Return the texts before the file of a policy in the name of an arm."""
-    return (*(f"{kind}:" for kind in FILE_POLICIES), REACTIVE_PREFIX, TRAINED_PREFIX)
+    return (*(f"{kind}:" for kind in FILE_POLICIES), TRAINED_PREFIX)
 
 
 def drop_line(line: str) -> None:

@@ -61,7 +61,7 @@ def name_map(text: str) -> dict[str, str]:
 
 
 def short_repr(cls: C) -> C:
-    """Give a class with fields a repr of one line: names of fields by dtype and shape, or by the
+    """Give a class with fields a repr of one line: each field by its dtype and shape, or by the
     class of a part.
     """
     # because classes of tensordict declare another type
@@ -71,22 +71,16 @@ def short_repr(cls: C) -> C:
 
 def _describe_fields(self: Any) -> str:
     names = getattr(self, "_fields", None) or [field.name for field in dataclasses.fields(self)]
-    parts: list[str] = []
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        value = getattr(self, name)
-        if isinstance(value, str | int | float | None):
-            parts.append(f"{name}={value!r}")
-        else:
-            groups.setdefault(_describe_kind(value), []).append(name)
-    parts += [f"{kind} {', '.join(group)}" for kind, group in groups.items()]
-    return f"{type(self).__name__}({'; '.join(parts)})"
+    parts = [f"{name}={_describe_value(getattr(self, name))}" for name in names]
+    return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _describe_kind(value: Any) -> str:
-    """`float32 [4, 438]` for a tensor or an array, `Slots [4]` for a tree, `Samples of 400`, else
-    the class.
+def _describe_value(value: Any) -> str:
+    """A number or a text as it is; `float32 [4, 438]` for a tensor or an array, `Slots [4]` for a
+    tree, `Samples of 400`, else the class.
     """
+    if isinstance(value, str | int | float | None):
+        return repr(value)
     kind = type(value).__name__
     if hasattr(value, "dtype") and not hasattr(value, "batch_size"):
         kind = str(value.dtype).removeprefix("torch.")

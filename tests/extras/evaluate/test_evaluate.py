@@ -84,7 +84,7 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     assert seen["param_epochs"] == unseen["param_epochs"]
     assert seen["committed_accuracy"] != unseen["committed_accuracy"]
     setup = select_split("test", tiny_setup(envs=5, episode_length=9))
-    assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
+    assert (setup.dataset.validation.labels == read_digits().test.labels).all(), "the whole of it"
 
 
 REFUSED = {

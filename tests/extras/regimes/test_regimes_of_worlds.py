@@ -103,7 +103,7 @@ def test_a_batch_is_that_of_a_world_without_regimes_in_the_view_of_each_env():
 def test_validation_sees_the_view_of_each_env():
     env = make(5)
     state, _ = env.reset()
-    split = env.setup.dataset.validation()
+    split = env.setup.dataset.validation
     options = {"net": env.net, "show": env.setup.process.show}
     request = mg.rules.coalitions(state.slots, torch.zeros(5, 1, len(env.net.slots)), pairs=1)
     plan = mg.hosts.empty_plan(5, env.net)
@@ -126,7 +126,7 @@ def test_validation_passes_the_samples_of_the_classes_of_each_env_alone(monkeypa
     state, _ = env.reset()
     monkeypatch.setattr(env.setup.process, "show", kept)
     env.step(state, mg.actions.wait(env))
-    split = env.setup.dataset.validation()
+    split = env.setup.dataset.validation
     largest = split.labels.bincount().sort(descending=True).values[:3].sum()
     assert sum(images.shape[1] for images in shown) == largest < len(split.labels)
     for row, labels in zip(torch.cat(shown, dim=1), state.instance.class_of, strict=True):

@@ -53,7 +53,7 @@ def test_the_task_trains_on_text_with_padding_that_is_no_target(tmp_path):
     write_text(tmp_path)
     dataset = open_dataset(TASK, DataSpec(dir=str(tmp_path)), TASK.host, "cpu")
     assert dataset.sizes == {"train": 9, "validation": 4, "test": 5}
-    split = dataset.validation()
+    split = dataset.validation
     lengths = torch.tensor([len(story.strip()) for story in STORIES[:4]])
     assert torch.equal((split.labels >= 0).sum(1), lengths - 1)
     assert torch.equal((split.inputs != 256).sum(1), lengths)

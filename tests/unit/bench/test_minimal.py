@@ -81,7 +81,7 @@ class Twin(Env):
 def open_envs():
     """Four envs of the package in float64, with their plain twins."""
     env = mg.make("digits", envs=4, seed=3, **SETTINGS)
-    split = env.setup.dataset.validation()
+    split = env.setup.dataset.validation
     dataset = replace(env.setup.dataset, _validation=split.replace(inputs=blur(split.inputs)))
     env = replace(env, feed=DoubleFeed(env.feed, []), setup=replace(env.setup, dataset=dataset))
     fresh = small_states.double(env.init_state(torch.zeros(env.envs, dtype=torch.int64)))
@@ -96,7 +96,7 @@ def open_envs():
 
 def used_split(env, state, e):
     """Validation samples of the classes that an env uses."""
-    split = env.setup.dataset.validation()
+    split = env.setup.dataset.validation
     labels = state.instance.class_of[e][split.labels]
     return split.inputs[labels >= 0], labels[labels >= 0]
 

@@ -14,7 +14,7 @@ def task(**fields):
 def test_a_task_needs_a_name_a_data_set_and_a_host():
     mine = task()
     assert mine.slots == ("r0c0", "r0c1")
-    assert mine.instance == reference_instance(classes=3, reach=0)
+    assert mine.instance == reference_instance(Perceptron())
     assert (mine.batch, mine.minibatches, mine.episode_length) == (32, 16, 16)
     assert task(instance=mg.InstanceSpec(data_share=(0.5, 1.0))).instance.data_share == (0.5, 1.0)
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import splits
-from morphogen.data.dataset import data_folder, deal_samples, open_dataset
+from morphogen.data.data_files import find_folder
+from morphogen.data.dataset import deal_samples, open_dataset
 from morphogen.data.preparation import Normalisation
 from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits
 from morphogen.errors import ConfigError, DataError
@@ -85,15 +86,15 @@ def test_validation_uses_the_first_samples_asked_for():
     part = open_dataset(DIGITS, DataSpec(val_samples=64), DIGITS.host, "cpu")
     assert whole.sizes == {"train": 1197, "validation": 300, "test": 300}
     assert part.sizes == {"train": 1197, "validation": 64, "test": 300}
-    assert torch.equal(part.validation().inputs, whole.validation().inputs[:64])
-    assert torch.equal(part.validation().labels, whole.validation().labels[:64])
+    assert torch.equal(part.validation.inputs, whole.validation.inputs[:64])
+    assert torch.equal(part.validation.labels, whole.validation.labels[:64])
     assert part.fingerprint == whole.fingerprint
 
 
 def test_the_most_samples_that_count_are_those_of_the_largest_classes():
     whole = open_dataset(DIGITS, DataSpec(), DIGITS.host, "cpu")
     for dataset in (whole, whole.on_test_split()):
-        labels = dataset.validation().labels
+        labels = dataset.validation.labels
         sizes = [int((labels == digit).sum()) for digit in range(10)]
         for classes in (1, 3):
             assert dataset.most_counted(classes) == max(map(sum, combinations(sizes, classes)))
@@ -131,7 +132,7 @@ def test_samples_of_a_reader_from_outside_are_checked(said):
 
 def test_the_folder_is_the_flag_then_the_variable_then_data(monkeypatch):
     monkeypatch.delenv("MORPHOGEN_DATA", raising=False)
-    assert str(data_folder(DataSpec())) == "data"
+    assert str(find_folder(None)[0]) == "data"
     monkeypatch.setenv("MORPHOGEN_DATA", "/some/where")
-    assert str(data_folder(DataSpec())) == "/some/where"
-    assert str(data_folder(DataSpec(dir="/given"))) == "/given"
+    assert str(find_folder(None)[0]) == "/some/where"
+    assert str(find_folder("/given")[0]) == "/given"

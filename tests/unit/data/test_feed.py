@@ -162,16 +162,6 @@ def test_the_share_of_changed_labels_is_the_instance_s_and_all_other_classes_are
         assert float(((distance - expected) ** 2 / expected).sum()) < 8 + 5 * math.sqrt(16)
 
 
-def test_noise_drawn_for_all_samples_equals_noise_drawn_for_those_in_the_batch():
-    state = world(3)
-    stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=2)
-    index = BATCHES.epoch(state).index % 150
-    assert torch.equal(
-        feeds.noise_words(stream, index, rng.random_bits(stream, 150)),
-        feeds.noise_words(stream, index),
-    )
-
-
 @given(shift=st.integers(0, 3), row=st.integers(0, 6), column=st.integers(0, 6))
 def test_a_crop_is_the_image_moved_over_black(shift, row, column):
     row, column = row % (2 * shift + 1), column % (2 * shift + 1)

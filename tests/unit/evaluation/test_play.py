@@ -109,7 +109,7 @@ def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
     )
     with pytest.raises(
         ConfigError,
-        match=r"arm: expected one of ppo, wait, .*, reactive:FILE or trained:PATH",
+        match=r"arm: expected one of ppo, wait, .*, reactive:FILE, .*or trained:PATH",
     ):
         mg.play(env, "waits")
     with pytest.raises(

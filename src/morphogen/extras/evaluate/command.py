@@ -16,9 +16,9 @@ PARSER = {
     "them the same worlds: value (delivered or anytime, as the task says) with 95 % intervals, "
     "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "
     "directory.",
-    "epilog": f"arms: {', '.join(_POLICIES)} and reactive:FILE for "
-    "files of `morphogen tune`, trained:PATH for the policy of another run or policy file; and "
-    f"of installed packages, as the manual describes: {', '.join(ARMS)}",
+    "epilog": f"arms: {', '.join(_POLICIES)} for files of `morphogen tune`, trained:PATH for the "
+    "policy of another run or policy file; and of installed packages, as the manual describes: "
+    f"{', '.join(ARMS)}",
 }
 
 

@@ -14,9 +14,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import list_mode_options
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import (
-    keystr,
     tree_flatten,
-    tree_flatten_with_path,
     tree_map,
     tree_unflatten,
 )
@@ -33,7 +31,6 @@ __all__ = [
     "div_each",
     "field_names",
     "is_composite",
-    "keystr",
     "leaves_of",
     "lerp_each",
     "list_mode_options",
@@ -47,7 +44,6 @@ __all__ = [
     "sub_each",
     "transforms_active",
     "tree_flatten",
-    "tree_flatten_with_path",
     "tree_map",
     "tree_unflatten",
     "unchecked_operator",

@@ -132,9 +132,6 @@ def test_trees_are_flattened_in_order():
     leaves, form = compat.tree_flatten(tree)
     assert leaves == [1, 2, 3]
     assert compat.tree_unflatten(leaves, form) == tree
-    assert next(compat.keystr(path) for path, _ in compat.tree_flatten_with_path(tree)[0]) == (
-        "['a'][0]"
-    )
     assert compat.tree_map(lambda leaf: leaf + 1, tree) == {"a": [2, 3], "b": 4}
 
 

@@ -26,7 +26,6 @@ AMP_BFLOAT16 = "bfloat16"
 AMP_FLOAT16 = "float16"
 REDUCE_GATHER = "gather"
 REDUCE_ALLREDUCE = "allreduce"
-PROCESS_SETTINGS = ("engine.ranks", "engine.collective_timeout_s")  # they change no number of a run
 CAPTURE_AUTO = "auto"
 CAPTURE_OFF = "off"
 # After a checkpoint that failed.

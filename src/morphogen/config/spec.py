@@ -21,7 +21,7 @@ from typing import (
 from pydantic import Field
 
 from morphogen.config import groups
-from morphogen.config.execution_spec import PROCESS_SETTINGS, CheckpointSpec, EngineSpec
+from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
     BY_TASK,
@@ -87,7 +87,8 @@ RESUME_MUTABLE = (
     "engine.phase_profile",
     "engine.deterministic",
     "engine.tf32",
-    *PROCESS_SETTINGS,
+    "engine.ranks",
+    "engine.collective_timeout_s",
     "telemetry",
     "checkpoint",
 )

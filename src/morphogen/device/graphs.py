@@ -15,15 +15,15 @@ from torch import Tensor
 
 from morphogen.compat import copy_each
 
-Leaves = Mapping[str, Tensor]
+Leaves = Mapping[Any, Tensor]  # of a carried tree, by index or name
 
 
 def write_back(buffers: Leaves, values: Leaves) -> None:
-    """Copy every value into the buffer of its name.  Values may be views of buffers."""
+    """Copy every value into the buffer of its key.  Values may be views of buffers."""
     taken = {buffer.untyped_storage().data_ptr() for buffer in buffers.values()}
     sources = [
         value.clone() if value.untyped_storage().data_ptr() in taken else value
-        for value in (values[name] for name in buffers)
+        for value in (values[key] for key in buffers)
     ]
     copy_each(list(buffers.values()), sources)
 

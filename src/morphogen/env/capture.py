@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from morphogen.compat import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from morphogen.compat import tree_flatten, tree_unflatten
 from morphogen.config.execution_spec import CAPTURE_OFF
 from morphogen.device.graphs import Leaves, cuda_graphs, write_back
 from morphogen.env.setup import Setup
@@ -132,17 +132,15 @@ def _record(
 
     Returns: the carry in its buffers, and the function that runs another pass on it.
     """
-    paths, structure = tree_flatten_with_path(first)
-    names = [keystr(path) for path, _ in paths]
-    leaves = [leaf for _, leaf in paths]
-    changed = {
-        n: new
-        for n, new, old in zip(names, leaves, tree_flatten(carry)[0], strict=True)
+    leaves, structure = tree_flatten(first)
+    before, _ = tree_flatten(carry)
+    buffers = {
+        i: _buffer(i, new)
+        for i, (new, old) in enumerate(zip(leaves, before, strict=True))
         if new is not old
     }
-    buffers = {name: _buffer(name, leaf) for name, leaf in changed.items()}
-    write_back(buffers, changed)
-    static = [buffers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
+    write_back(buffers, dict(enumerate(leaves)))
+    static = [buffers.get(i, leaf) for i, leaf in enumerate(leaves)]
     state: Any = tree_unflatten(static, structure)
 
     def step() -> Leaves:
@@ -151,25 +149,21 @@ def _record(
             raise RuntimeError(
                 f"the second pass returns another tree: expected {structure}, got {found}"
             )
-        for name, old, new in zip(names, static, after, strict=True):
-            if not _fits(old, new, changes=name in buffers):
+        for i, (old, new) in enumerate(zip(static, after, strict=True)):
+            same_form = i in buffers and (new.shape, new.dtype) == (old.shape, old.dtype)
+            if not (same_form or new is old):
                 raise RuntimeError(
-                    f"{name}: expected the leaf of the first pass or one of its form, got another"
+                    f"leaf {i}: expected the leaf of the first pass or one of its form, got another"
                 )
-        return {name: leaf for name, leaf in zip(names, after, strict=True) if name in buffers}
+        return dict(enumerate(after))
 
     return state, graphs.record(step, buffers)
 
 
-def _buffer(name: str, leaf: Any) -> Tensor:
+def _buffer(index: int, leaf: Any) -> Tensor:
     if not isinstance(leaf, Tensor):
         raise RuntimeError(
-            f"{name}: expected a tensor, or an object that no pass changes, got "
+            f"leaf {index}: expected a tensor, or an object that no pass changes, got "
             f"{type(leaf).__name__}"
         )
     return torch.empty_like(leaf)
-
-
-def _fits(old: Any, new: Any, *, changes: bool) -> bool:
-    """Return True for the leaf of a pass that a graph can hold."""
-    return (new.shape, new.dtype) == (old.shape, old.dtype) if changes else new is old

@@ -26,11 +26,8 @@ AMP_BFLOAT16 = "bfloat16"
 AMP_FLOAT16 = "float16"
 REDUCE_GATHER = "gather"
 REDUCE_ALLREDUCE = "allreduce"
-CAPTURE_AUTO = "auto"
 CAPTURE_OFF = "off"
-# After a checkpoint that failed.
-CONTINUE = "continue"
-STOP = "stop"
+STOP = "stop"  # after a checkpoint that failed
 # torch keeps the index in 8 bits and wraps beyond
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")
 
@@ -60,9 +57,7 @@ class EngineSpec(Spec):
 
     PATH: ClassVar[str] = "engine"
 
-    devices: Annotated[tuple[str, ...], Names(least=1, most=64), Flag("--device", "D", DEVICE)] = (
-        "auto",
-    )
+    devices: Annotated[tuple[str, ...], Names(least=1), Flag("--device", "D", DEVICE)] = ("auto",)
     """auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a
     rank on each
     """
@@ -93,7 +88,7 @@ class EngineSpec(Spec):
     """off (default), default, auto (default where the compiler works, else off), reduce-
     overhead, max-autotune
     """
-    capture: Annotated[Literal["auto", "off"], Flag("--capture", "MODE", DEVICE)] = CAPTURE_AUTO
+    capture: Annotated[Literal["auto", "off"], Flag("--capture", "MODE", DEVICE)] = "auto"
     """record the operators of a minibatch and replay them for the rest of the epoch: auto
     (default), off
     """
@@ -149,5 +144,5 @@ class CheckpointSpec(Spec):
     """minutes between two checkpoints, also inside a round"""
     keep: Annotated[int, Field(ge=1, le=1_000), Flag("--keep", "N", OUTPUT)] = 3
     """checkpoints to keep, besides the best one (default 3)"""
-    on_failure: Literal["continue", "stop"] = CONTINUE
+    on_failure: Literal["continue", "stop"] = "continue"
     """continue or stop after a checkpoint, but the last one, that could not be written"""

@@ -20,10 +20,8 @@ from morphogen.config.fields import (
 )
 from morphogen.config.parts import LOGGERS
 
-# debug also measures gradients of the parameter tensors of hosts
-LEVELS = ("off", "normal", "debug")
-LEVEL_OFF = LEVELS[0]
-LEVEL_DEBUG = LEVELS[-1]
+LEVEL_OFF = "off"
+LEVEL_DEBUG = "debug"  # also measures gradients of the parameter tensors of hosts
 
 
 @spec

@@ -6,7 +6,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from morphogen.config.task import TaskSpec
 from morphogen.state.tree_ops import constant_table
 
 
@@ -43,16 +42,3 @@ class Normalisation:
 
     def _channels(self, values: tuple[float, ...], like: Tensor) -> Tensor:
         return constant_table(values, torch.float32, like.device).view(-1, *(1,) * (self.dims - 1))
-
-
-def fit_normalisation(task: TaskSpec, stored: Tensor) -> Normalisation:
-    """Return the normalisation of a task, with the mean and deviation of samples where the task has
-    none.
-
-    Shapes: stored [N, C, *rest], on the CPU.
-    """
-    numbers = stored.double().transpose(0, 1).flatten(1) / task.scale
-    mean = task.mean or tuple(numbers.mean(dim=1).tolist())
-    deviations = numbers.std(dim=1, correction=0).tolist()
-    std = task.std or tuple(value if value > 0 else 1.0 for value in deviations)
-    return Normalisation(task.scale, mean, std, stored.dim() - 1)

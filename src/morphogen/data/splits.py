@@ -6,7 +6,6 @@ Samples are images in bytes, arrays of any shape in bytes or float32, or compute
 """
 
 import hashlib
-import io
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.config.files import sha256
 from morphogen.config.host import Host
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import FileData, FileSource
-from morphogen.data.preparation import Normalisation, Preparation, fit_normalisation
+from morphogen.data.preparation import Normalisation, Preparation
 from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
@@ -241,10 +241,15 @@ class Splits(StoredSplits):
         """Return the normalisation of a task, with the mean and deviation of the training split
         where it has none.
         """
-        if task.mean is not None and task.std is not None:
-            return Normalisation(task.scale, task.mean, task.std, len(self.train.inputs.shape) - 1)
-        inputs: Any = self.train.inputs.to("cpu")  # a tensor now
-        return fit_normalisation(task, inputs)
+        mean = task.mean
+        std = task.std
+        if mean is None or std is None:
+            inputs: Any = self.train.inputs.to("cpu")  # a tensor now
+            numbers = inputs.double().transpose(0, 1).flatten(1) / task.scale
+            deviations = numbers.std(dim=1, correction=0).tolist()
+            mean = mean or tuple(numbers.mean(dim=1).tolist())
+            std = std or tuple(value if value > 0 else 1.0 for value in deviations)
+        return Normalisation(task.scale, mean, std, len(self.train.inputs.shape) - 1)
 
 
 def _check_samples(samples: object, host: Host, split: str) -> None:
@@ -297,15 +302,6 @@ def check_finite(field: str, samples: Tensor) -> None:
         )
 
 
-def split_order(count: int) -> Tensor:
-    """Return the fixed order in which samples are assigned to splits: int64 [count], a
-    permutation.
-    """
-    return sorting_permutation(
-        rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count)
-    )[0]
-
-
 def sorting_permutation(words: Tensor) -> Tensor:
     """Return the permutation that sorts random words; ties go to the lower index.  int64 [..., N]
     -> int64 [..., N].
@@ -315,10 +311,11 @@ def sorting_permutation(words: Tensor) -> Tensor:
 
 
 def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """Return (rest, held out): `count` samples in split order, so that any first part is a random
-    sample.
+    """Return (rest, held out): `count` samples in an order that never changes, so that any first
+    part is a random sample.
     """
-    dealt = split_order(len(samples))
+    stream = rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT)
+    (dealt,) = sorting_permutation(rng.random_bits(stream, len(samples)))
     return samples.select(dealt[count:].sort().values), samples.select(dealt[:count])
 
 
@@ -353,15 +350,14 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
     Raises: DataError if the file is missing or changed.
     """
     try:
-        raw = path.read_bytes()
+        digest = sha256(path)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}; reinstall the package"
         ) from error
-    digest = hashlib.sha256(raw).hexdigest()
     if digest != SHA256:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
-    with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
+    with np.load(path, allow_pickle=False) as arrays:
         images = torch.as_tensor(arrays["images"], device="cpu").unsqueeze(1)
         labels = torch.as_tensor(arrays["labels"], dtype=torch.int64, device="cpu")
     samples = Samples(images, labels)

@@ -1,6 +1,6 @@
 """Check of a policy on made-up observations: its numbers have their form and are finite."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,17 +32,14 @@ def synthetic_inputs(policy: Policy, setup: Setup, envs: int) -> tuple[Any, ...]
     """
     slots = len(setup.net.slots)
     device = setup.device
-    row = Rollout(1, envs=envs, slots=slots, device=device).rows[0]
-    observation = cast(Any, row)["observation"]
-    masks = cast(Any, row)["masks"]
-    features = {
-        name: _fill_normal(getattr(observation, name)) for name in ("env", "instance", "slots")
-    }
-    memory = cast(Any, policy.initial_hidden(envs, device=device)).apply(
-        _fill_normal, filter_empty=False
+    row: Any = Rollout(1, envs=envs, slots=slots, device=device).rows[0]
+    memory: Any = policy.initial_hidden(envs, device=device)
+    return (
+        row["observation"].apply(_fill_normal),
+        row["masks"].apply(torch.ones_like),
+        memory.apply(_fill_normal, filter_empty=False),
+        draw_normal(envs, noise_lanes(slots)).to(device),
     )
-    noise = draw_normal(envs, noise_lanes(slots)).to(device)
-    return observation.replace(**features), masks.apply(torch.ones_like), memory, noise
 
 
 def _fill_normal(like: Tensor) -> Tensor:

@@ -57,13 +57,9 @@ def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
     Raises: ConfigError for more names than codes.
     """
     names = tuple(names)
-    codes = {blueprint.label: blueprint for blueprint in Blueprint}
-    table = [""] * len(Blueprint)
-    for name in names:
-        if name in codes:
-            table[codes[name]] = name
+    table = [kind.label if kind.label in names else "" for kind in Blueprint]
     free = [code for code, name in enumerate(table) if code != Blueprint.NOOP and not name]
-    others = [name for name in names if name not in codes]
+    others = [name for name in names if name not in table]
     if len(others) > len(free):
         raise ConfigError(
             f"blueprints: expected at most {len(free)} of other packages in a run, got "

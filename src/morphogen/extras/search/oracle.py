@@ -33,7 +33,7 @@ def play_hindsight_oracle(
     """
     spec = context.setup.spec
     idle = build_schedule((), spec)
-    schedules = (idle, *(schedule for schedule in portfolio if schedule.steps != idle.steps))
+    schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
     picks: list[Array] = []
     for instances in held_out_instance_sets(spec, episodes):
         values = score_schedules(context, schedules, instances, worlds=range(1, worlds + 1))

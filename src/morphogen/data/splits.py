@@ -181,10 +181,6 @@ class StoredSplits(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """Return the size of every split, by name."""
-
-    @abstractmethod
     def deal(self, host: Host, name: str) -> "Splits":
         """Return the samples that a host takes.  Raises: DataError for data that does not fit.
 

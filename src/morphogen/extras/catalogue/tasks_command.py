@@ -75,8 +75,9 @@ def inspect_task(name: str, read: Callable[[str], Any]) -> tuple[Row, Exception 
     try:
         task = TASKS[name]
         row |= {"data": task.dataset, "question": task.question}
-        splits = read(str(task.dataset))
-        import_module("morphogen.data.dataset").deal_samples(splits, task.host, task.dataset)
+        stored = read(str(task.dataset))
+        deal = import_module("morphogen.data.dataset").deal_samples
+        splits = deal(stored, task.host, task.dataset)
         row["samples"] = ", ".join(f"{count:,} {split}" for split, count in splits.sizes().items())
     except (DataError, ConfigError) as fault:
         error = fault

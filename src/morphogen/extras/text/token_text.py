@@ -184,10 +184,6 @@ class TextSplits(StoredSplits):
     separator: int
     """Token that stands for padding, which is never a target."""
 
-    def sizes(self) -> dict[str, int]:
-        """Return the number of tokens of every split, by name."""
-        return {name: len(getattr(self, name).tokens) for name in SPLITS}
-
     def deal(self, host: Host, name: str) -> Splits:
         """Return the windows of the text as samples.  Raises: DataError for a text that a host
         cannot read.

@@ -147,15 +147,23 @@ def column_index(features: tuple[Feature, ...]) -> dict[str, int]:
     return {feature.name: i for i, feature in enumerate(features)}
 
 
+def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
+    """Index of each feature's flag; `len(features)` where it has none."""
+    where = column_index(features)
+    return tuple(where[feature.flag] if feature.flag else len(features) for feature in features)
+
+
 def flat_flag_index(slots: int) -> tuple[int, ...]:
     """Index of each feature's flag in a row of env, instance, all slots, and a 1: the flag of those
     that have none.
     """
-    vectors = enumerate((ENV + INSTANCE, *(SLOT,) * slots))
-    row = [(number, feature) for number, features in vectors for feature in features]
-    place = {(number, feature.name): i for i, (number, feature) in enumerate(row)}
-    flags = [place.get((number, feature.flag), len(row)) for number, feature in row]
-    return (*flags, len(row))
+    vectors = [flag_index(columns) for columns in (ENV, INSTANCE, *(SLOT,) * slots)]
+    end = sum(map(len, vectors))
+    flags = []
+    for vector in vectors:
+        start = len(flags)
+        flags += [start + flag if flag < len(vector) else end for flag in vector]
+    return (*flags, end)
 
 
 def schema_hash() -> str:

@@ -57,7 +57,9 @@ class EngineSpec(Spec):
 
     PATH: ClassVar[str] = "engine"
 
-    devices: Annotated[tuple[str, ...], Names(least=1), Flag("--device", "D", DEVICE)] = ("auto",)
+    devices: Annotated[tuple[str, ...], Names(least=1, most=64), Flag("--device", "D", DEVICE)] = (
+        "auto",
+    )
     """auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a
     rank on each
     """

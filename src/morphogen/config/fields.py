@@ -138,6 +138,7 @@ class Names(Constraint):
 
     among: Collection[str] = ()
     least: int = 0
+    most: int | None = None
     ranked: bool = False  # in the order of preference
 
     @property
@@ -155,7 +156,8 @@ class Names(Constraint):
 
     def convert(self, value: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names in order."""
-        if len(set(value)) < len(value) or len(value) < self.least:
+        count = len(value)
+        if len(set(value)) < count or not self.least <= count <= (self.most or count):
             raise ValueError
         if self.among and not all(name in self.among for name in value):
             raise ValueError

@@ -144,6 +144,7 @@ def _record(
     state: Any = tree_unflatten(static, structure)
 
     def step() -> Leaves:
+        after: list[Any]
         after, found = tree_flatten(body(state))
         if found != structure:
             raise RuntimeError(

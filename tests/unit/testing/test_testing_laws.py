@@ -380,4 +380,4 @@ def test_a_graph_needs_two_examples_of_the_same_shapes():
 
 def test_every_law_says_what_holds():
     for name, law in {**STEP_LAWS, **MASK_LAWS, **REWARD_LAWS}.items():
-        assert law.__doc__.endswith((".", ".\n    ")), name
+        assert (law.__doc__ or "").endswith((".", ".\n    ")), name

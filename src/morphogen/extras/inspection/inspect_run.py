@@ -145,8 +145,9 @@ def overview(log: RunLog) -> dict[str, str]:
     start: Row = next(iter(log.tables["starts"]), {})
     best: Row = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default={})
     times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
-    instance = config.get("instance", {}).items()
-    sizes = {**config.get("data", {}), **config}
+    groups: Row = {"instance": {}, "data": {}, **config}
+    instance = groups["instance"].items()
+    sizes: Row = {**groups["data"], **config}
     versions = log.manifest.get("versions", {})
     facts = {
         "run": log.name,

@@ -37,7 +37,7 @@ SLOT_FIELDS: Fields = {
     **_fields("contribution next_contribution interaction_sum alpha", 0.0),
     **_fields("accuracy_at_germination accuracy_at_stage_start", 0.0),
 }
-_DTYPES = {bool: torch.bool, int: torch.int64}
+_DTYPES: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64}
 
 
 def _fill_fields(

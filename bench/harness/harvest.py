@@ -14,7 +14,6 @@ from morphogen.config import files
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
 from morphogen.config.spec import VALIDATION, RunSpec, resolve
-from morphogen.env.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.play import TRAINED_ARM
 from morphogen.log import run_directory, run_log
@@ -25,7 +24,7 @@ from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
-FILE_ARMS = ("schedule:", REACTIVE_PREFIX)  # arms of files, which are named by them
+FILE_ARMS = ("schedule:", "reactive:")  # arms of files, which are named by them
 # what other runs cannot stand for
 PER_RUN_ARMS = (TRAINED_ARM, "schedule", "static", "static-cost", "static-params")
 # of network value that are kept; what the same arm may differ by beside two runs

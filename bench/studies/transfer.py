@@ -25,7 +25,7 @@ from morphogen.config.files import json_bytes
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
-from morphogen.env.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, Greedy, build_arm
+from morphogen.env.policies import TRAINED_PREFIX, Arm, Greedy, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.bootstrap import format_estimate, interval
 from morphogen.evaluation.play import play_arm
@@ -100,7 +100,7 @@ def open_arms(
     return {
         "trained": [arm._replace(policy=policy(arm.policy)) for arm in trained],
         "wait": [build_arm("wait", setup)],
-        "reactive": [build_arm(f"{REACTIVE_PREFIX}{reactive}", setup)],
+        "reactive": [build_arm(f"reactive:{reactive}", setup)],
     }
 
 

@@ -64,11 +64,17 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "completion": (r"shtab", ()),
     "evaluate": (r"mg\.evaluate|select_split", ()),
     "catalogue": (r"settings_command|tasks_command|def explain", ()),
+    "watch": (r"rounds_table|live table", ()),
+    "bench": (r"speed_grid|half_quartile_range", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
 each_extra = pytest.mark.parametrize(
     "extra", [name for name in EXTRAS if (SRC / "extras" / name).exists()]
 )
+
+
+def test_every_extra_has_its_words():
+    assert {path.parent.name for path in (SRC / "extras").glob("*/__init__.py")} <= EXTRAS.keys()
 
 
 @each_extra

@@ -30,6 +30,7 @@ REGIMES = (
 EVENTS_OF_REGIMES = ("train/reporter.py",)
 RANKS = (
     "config/execution_spec.py",  # the settings
+    "config/spec.py",  # their check
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),

@@ -400,18 +400,16 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
         return torch.empty(leaf.shape, dtype=leaf.dtype, device=device)
 
     data = setup.dataset
-    test = Samples(move(data._test.inputs), move(data._test.labels))
+    test = Samples(move(data.test.inputs), move(data.test.labels))
     train = (
         data.train
         if setup.feed is None
         else Samples(move(data.train.inputs), move(data.train.labels))
     )
-    scored = data._validation
+    scored = data.validation
     images, labels = move(scored.inputs), move(scored.labels)
     validation = LabelledInputs(inputs=images, labels=labels, batch_size=[], device=device)
-    dataset = replace(
-        data, train=train, labels=move(data.labels), _validation=validation, _test=test
-    )
+    dataset = replace(data, train=train, labels=move(data.labels), validation=validation, test=test)
     batches = setup.feed
     if batches is not None:
         batches = feed.ResidentFeed(dataset, setup.spec)

@@ -80,16 +80,21 @@ class Feed:
     def epoch(self, state: EnvState) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""
         spec = self.spec
+        samples = self.labels.shape[0]
         streams = (
             epoch_streams(state.key, state.clock, purpose, spec.minibatches)
             for purpose in (Purpose.DATA, Purpose.AUGMENT)
         )
-        words, moves = rng.random_bits_of([rng.LaneRange(each, spec.batch) for each in streams])
+        ranges = [rng.LaneRange(stream, spec.batch) for stream in streams]
+        noise = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
+        # drawn together, because a single sample costs four lanes
+        if self.label_noise and samples <= 4 * spec.minibatches * spec.batch:
+            ranges.append(rng.LaneRange(noise, samples))
+        words, moves, *complete = rng.random_bits_of(ranges)
         index = sample_index(words, state.instance)
         labels = map_labels(self.labels[index], state.instance)
         if self.label_noise:
-            noise = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
-            labels = add_label_noise(labels, rng.random_bits_at(noise, index), state.instance)
+            labels = add_label_noise(labels, noise_words(noise, index, *complete), state.instance)
         side = 2 * self.shift + 1
         choice = rng.bounded_ints(moves, side**2 * (2 if self.flip else 1))
         return Draws(
@@ -164,6 +169,16 @@ def sample_index(words: Tensor, instance: Instance) -> Tensor:
 def map_labels(labels: Tensor, instance: Instance) -> Tensor:
     """Map original labels to the labels in use of each env.  int64 [M, E, B] -> int64 [M, E, B]."""
     return _row_gather(instance.class_of, labels)
+
+
+def noise_words(stream: Tensor, index: Tensor, complete: Tensor | None = None) -> Tensor:
+    """Return the noise word of each sample in an episode: one of `complete`, or drawn for the
+    sample alone.
+
+    Shapes: stream int64 [E, 5]; index int64 [M, E, B]; complete int64 [E, N], words of all samples
+    -> int64 [M, E, B].
+    """
+    return rng.random_bits_at(stream, index) if complete is None else _row_gather(complete, index)
 
 
 def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:

@@ -156,7 +156,7 @@ def _record(
                 raise RuntimeError(
                     f"leaf {i}: expected the leaf of the first pass or one of its form, got another"
                 )
-        return dict(enumerate(after))
+        return {i: after[i] for i in buffers}
 
     return state, graphs.record(step, buffers)
 

@@ -37,6 +37,8 @@ def seed_params(
         >>> mg.rules.seed_params(slots, env.net.counts, env.net.gate_counts).tolist()
         [[9, 0]]
     """
+    if not counts:  # a table without rows has no second axis
+        return torch.zeros_like(slots.stage)
     device = slots.stage.device
     slot = constant_table(tuple(range(len(counts))), torch.int64, device)
     seed = constant_table(counts, torch.int64, device)[slot, slots.blueprint.clamp(min=0)]

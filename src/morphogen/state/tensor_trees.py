@@ -160,7 +160,8 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
         order = entry.get(ORDER, [*range(tensor.ndim)])
         if sorted(order) != [*range(tensor.ndim)]:
             raise ValueError(f"{shown} has the axes {ascii(order)[:60]}")
-        return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor)
+        inverse = [order.index(axis) for axis in range(tensor.ndim)]
+        return tensor.permute(order).contiguous().permute(inverse)
 
     try:
         tree = json.loads(text, object_hook=place)

@@ -22,9 +22,13 @@ def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
     if shape == COSINE:
         return (1 - math.cos(math.pi * t)) / 2
     if shape == SIGMOID:
-        low, high, now = (1 / (1 + math.exp(-steepness * x)) for x in (-0.5, 0.5, t - 0.5))
+        low, high, now = (_logistic(steepness * x) for x in (-0.5, 0.5, t - 0.5))
         return (now - low) / (high - low)
     return t
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
 def ramp(

@@ -155,13 +155,17 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
             out, config=dump_config(spec), manifest=manifest
         ) as branch:
             shutil.copytree(path, branch.checkpoints / name)
-            if source.events.is_file():
-                shutil.copyfile(source.events, branch.events)
-            for folder in (run_directory.RECORDS, run_directory.METRICS):
-                if (source.path / folder).is_dir():
-                    shutil.copytree(source.path / folder, branch.path / folder, symlinks=True)
+            _copy_telemetry(source, branch)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
         raise CheckpointError(
             f"{source.path} cannot be copied to {out}: {error_line(error)}"
         ) from error
+
+
+def _copy_telemetry(source: RunDirectory, branch: RunDirectory) -> None:
+    if source.events.is_file():
+        shutil.copyfile(source.events, branch.events)
+    for folder in (run_directory.RECORDS, run_directory.METRICS):
+        if (source.path / folder).is_dir():
+            shutil.copytree(source.path / folder, branch.path / folder, symlinks=True)

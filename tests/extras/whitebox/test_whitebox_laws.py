@@ -36,6 +36,12 @@ def ripening(state):
     return state.instance, slots, state.clock.epoch, coalition
 
 
+def membership(state):
+    """All coalitions, and the seeds that run."""
+    _, coalition, _, slots = measured(state.slots)
+    return coalition, mg.rules.players(slots)
+
+
 def viewed(state):
     """Inputs of the white box with regimes, with all coalitions."""
     instance, slots, _, coalition = ripening(state)
@@ -53,6 +59,7 @@ def questioned(state):
 
 
 RULES = {
+    "formula.members": (formula.members, states.map(membership), {}),
     "formula.coalition_accuracy": (formula.coalition_accuracy, states.map(ripening), {}),
     "formula.optimal_value": (
         partial(

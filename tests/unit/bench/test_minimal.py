@@ -82,7 +82,7 @@ def open_envs():
     """Four envs of the package in float64, with their plain twins."""
     env = mg.make("digits", envs=4, seed=3, **SETTINGS)
     split = env.setup.dataset.validation
-    dataset = replace(env.setup.dataset, _validation=split.replace(inputs=blur(split.inputs)))
+    dataset = replace(env.setup.dataset, validation=split.replace(inputs=blur(split.inputs)))
     env = replace(env, feed=DoubleFeed(env.feed, []), setup=replace(env.setup, dataset=dataset))
     fresh = small_states.double(env.init_state(torch.zeros(env.envs, dtype=torch.int64)))
     state, seen = env.start(fresh)

@@ -442,7 +442,7 @@ REFUSED = {
             "a schedule without a file": (
                 [*ALONE, "--set", 'policy_name="schedule:none.json"'],
                 2,
-                "policy_name: expected a readable file, got schedule:none.json",
+                "policy_name: expected a readable file of UTF-8 text, got schedule:none.json",
             )
         },
     ),

@@ -88,7 +88,7 @@ GLOBAL_DRAWS = re.compile(
     r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)"
 )
 FACTORY = re.compile(
-    r"torch\.(zeros|ones|empty\w*|full|arange|linspace|eye|tensor|as_tensor|asarray|scalar_tensor|rand\w*|tri[lu]_indices)"
+    r"torch\.(zeros|ones|empty|empty_permuted|empty_strided|full|arange|linspace|eye|tensor|as_tensor|asarray|scalar_tensor|rand\w*|tri[lu]_indices)"
 )
 CLAUSE = re.compile(r"(What|Who|Whom|Whose|Where|Which|Whether|When|How)\b")
 PARTICIPLES = re.compile(

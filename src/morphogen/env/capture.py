@@ -144,21 +144,23 @@ def _record(
     state: Any = tree_unflatten(static, structure)
 
     def step() -> Leaves:
-        after: list[Any]
         after, found = tree_flatten(body(state))
         if found != structure:
             raise RuntimeError(
                 f"the second pass returns another tree: expected {structure}, got {found}"
             )
         for i, (old, new) in enumerate(zip(static, after, strict=True)):
-            same_form = i in buffers and (new.shape, new.dtype) == (old.shape, old.dtype)
-            if not (same_form or new is old):
+            if new is not old and not (i in buffers and _same_form(new, old)):
                 raise RuntimeError(
                     f"leaf {i}: expected the leaf of the first pass or one of its form, got another"
                 )
         return {i: after[i] for i in buffers}
 
     return state, graphs.record(step, buffers)
+
+
+def _same_form(new: Any, old: Any) -> bool:
+    return (new.shape, new.dtype) == (old.shape, old.dtype)
 
 
 def _buffer(index: int, leaf: Any) -> Tensor:

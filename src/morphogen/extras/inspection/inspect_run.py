@@ -142,8 +142,9 @@ def overview(log: RunLog) -> dict[str, str]:
     silent = telemetry.get("level") == LEVEL_OFF
     rounds = log.tables["rounds"]
     done = "" if silent else f", {len(rounds)} rounds done"
-    start: Row = next(iter(log.tables["starts"]), {})
-    best: Row = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default={})
+    none: Row = {}
+    start = next(iter(log.tables["starts"]), none)
+    best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=none)
     times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
     groups: Row = {"instance": {}, "data": {}, **config}
     instance = groups["instance"].items()

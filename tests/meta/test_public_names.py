@@ -96,6 +96,7 @@ def test_every_tensor_of_a_state_and_of_a_result_is_described(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_examples_run():
     finder = doctest.DocTestFinder(recurse=True, exclude_empty=True)

@@ -105,6 +105,7 @@ def test_the_synthetic_worlds_end_where_they_should():
             assert final[i].item() == pytest.approx(committed, abs=5e-5), name
 
 
+@pytest.mark.slow
 def test_the_command_lists_every_rule_and_its_returns(capsys):
     assert main.main(["rewards", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -23,6 +23,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
     settings = {

@@ -104,6 +104,7 @@ def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
     assert seen[-1] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "envs"),
     [

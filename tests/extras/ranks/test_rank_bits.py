@@ -126,6 +126,7 @@ def test_a_host_that_is_not_finite_breaks_no_other_rank():
     assert {where["env"] for name, where, _ in events if name == "RolledBack"} == {5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_exchange_is_in_the_ledger(ranks):
     spec = tiny(envs=8, rounds=2, **TINY)

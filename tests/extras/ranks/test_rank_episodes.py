@@ -44,6 +44,7 @@ def assert_equal_traces(ours, theirs):
         )
 
 
+@pytest.mark.slow
 def test_an_arm_has_the_traces_of_one_process_on_two_ranks(setup):
     def play(exchange):
         shared = replace(setup, exchange=exchange)

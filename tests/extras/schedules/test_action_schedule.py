@@ -82,6 +82,7 @@ def entries(draw):
 # files
 
 
+@pytest.mark.slow
 @given(schedules())
 def test_a_schedule_comes_back_from_its_file(schedule):
     back = parse_schedule(dump_schedule(schedule, SPEC), SPEC)
@@ -89,6 +90,7 @@ def test_a_schedule_comes_back_from_its_file(schedule):
     assert back.sha256 == schedule.sha256
 
 
+@pytest.mark.slow
 @given(schedules(), st.randoms(use_true_random=False))
 def test_the_order_of_the_steps_in_the_file_does_not_matter(schedule, random):
     plain = json.loads(dump_schedule(schedule, SPEC))

@@ -35,6 +35,7 @@ def test_the_same_actions_give_the_same_episodes_bit_for_bit(played):
         assert np.array_equal(getattr(before, name), getattr(again, name)), name
 
 
+@pytest.mark.slow
 def test_wider_hosts_have_the_size_of_what_was_grown_and_grow_nothing(played):
     env, results = played
     grown, wide = results["heuristic"], results["static-params"]

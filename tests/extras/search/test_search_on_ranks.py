@@ -30,6 +30,7 @@ def schedules(setup):
     ]
 
 
+@pytest.mark.slow
 def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
     def play(exchange):
         context = context_of(replace(setup, exchange=exchange))
@@ -48,6 +49,7 @@ def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
                 )
 
 
+@pytest.mark.slow
 def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup, schedules):
     instances = training_instances(setup.spec, 3)
 

@@ -79,6 +79,7 @@ def test_the_value_of_rules_is_that_of_their_episodes():
     assert np.allclose(found[1], alone)  # the white box has the same worlds in all siblings
 
 
+@pytest.mark.slow
 def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
     monkeypatch.setattr(threshold_search, "DRAWN", 40)
     monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (6, 3))
@@ -93,6 +94,7 @@ def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
     assert len(said) == 3
 
 
+@pytest.mark.slow
 def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
     tmp_path, monkeypatch, capsys
 ):

@@ -130,6 +130,7 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert (resident.params["net"] == streamed.params["net"]).all()
 
 
+@pytest.mark.slow
 @needs_extra("regimes")
 @pytest.mark.parametrize(
     "form", [form for form in ("shifts", "crops and mirrors") if form in FORMS]

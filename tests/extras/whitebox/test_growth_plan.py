@@ -88,6 +88,7 @@ def test_moves_and_rewards_are_those_of_the_environment(wishes):
         torch.testing.assert_close(step.reward.double(), wanted, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_plan_earns_what_the_plan_says_in_every_episode():
     most = optimal_returns(world().setup, world().transfers, EPISODES)
     assert earned("optimal") == pytest.approx(most, abs=1e-6)
@@ -98,6 +99,7 @@ def test_no_baseline_is_near_it(name):
     assert earned(name).mean() < 0.8 * earned("optimal").mean()
 
 
+@pytest.mark.slow
 def test_the_best_plan_grows_prunes_and_uses_every_kind():
     arm = mg.play(world(), "optimal")
     op, kind = arm.traces.action[..., Head.OP], arm.traces.action[..., Head.BLUEPRINT]

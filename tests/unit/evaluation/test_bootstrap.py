@@ -72,6 +72,7 @@ def test_what_differs_between_runs_only_makes_no_interval_wider():
     assert width(interval(values.ravel(), seed=0)) > 0.2
 
 
+@pytest.mark.slow
 def test_intervals_are_as_wide_as_those_of_student():
     """Plain percentiles of a bootstrap are 3 % too narrow for 64 values."""
     ratios = []

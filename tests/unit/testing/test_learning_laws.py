@@ -12,6 +12,7 @@ from morphogen.testing import laws
 from morphogen.testing.laws.learning_laws import LEARNER_LAWS, NETWORK_LAWS
 
 
+@pytest.mark.slow
 def test_networks_and_learners_of_the_package_and_of_users_keep_the_laws():
     laws.check_network(mg.LstmNetwork(hidden=16))
     laws.check_network(mg.LstmNetwork(hidden=16, memory=False))

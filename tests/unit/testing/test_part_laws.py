@@ -23,6 +23,7 @@ def test_the_blueprints_of_the_package_keep_the_laws(module):
     laws.check_blueprint(module)
 
 
+@pytest.mark.slow
 def test_parts_of_users_keep_the_laws():
     laws.check_blueprint(Shift())
     laws.check_blueprint(Shift(), size=())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+import morphogen as mg
 from bench.harness.bench_scenes import BenchScene, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, Measure, ms_measure, ratio_measure, run_bench
@@ -22,7 +23,6 @@ from morphogen.data.feed import Draws, ResidentFeed
 from morphogen.env.capture import open_capture
 from morphogen.env.setup import Setup, build_setup
 from morphogen.env.trained_networks import train_piece
-from morphogen.extras.arrays.array_data import from_arrays
 from morphogen.state.env import EnvState
 
 SAMPLES = 6000  # of the data set
@@ -120,7 +120,8 @@ def register_noise(host: Host) -> str:
     """The name of a data set of noise that fits a host."""
     name, noise = "noise-" + "x".join(map(str, host.input_shape)), torch.Generator().manual_seed(7)
     images = torch.randint(256, (SAMPLES, *host.input_shape), generator=noise, dtype=torch.uint8)
-    DATASETS.register(name, from_arrays(name, images, torch.arange(SAMPLES) % host.classes))
+    labels = torch.arange(SAMPLES) % host.classes
+    DATASETS.register(name, mg.from_arrays(name, images, labels))
     return name
 
 

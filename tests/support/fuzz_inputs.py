@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from unittest import mock
@@ -24,10 +25,6 @@ from morphogen.cli import main, setting_flags, train
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.extras.inspection.inspect_run import inspect_path, overview
-from morphogen.extras.inspection.run_reader import read_run
-from morphogen.extras.inspection.views import build_views
-from morphogen.extras.watch.rounds_table import watch
 from morphogen.log import run_directory
 from morphogen.log.console import Console
 from morphogen.state.tensor_trees import load_tree, save_tree
@@ -212,15 +209,20 @@ class Manifests:
         put(self.manifest, value)
 
     def read(self, value):
-        both = [
-            outcome(lambda: inspect_path(self.path)),
-            outcome(lambda: load_checkpoint(self.path)),
-        ]
-        for error in filter(None, both):
+        readers = [load_checkpoint]
+        if has_extra("inspection"):
+            readers.insert(0, inspected("inspect_run").inspect_path)
+        errors = [outcome(partial(read, self.path)) for read in readers]
+        for error in filter(None, errors):
             raise error
 
     def names(self, value):
         return (str(self.path),)
+
+
+def inspected(module):
+    """A module of the extra that reads a run."""
+    return import_module(f"morphogen.extras.inspection.{module}")
 
 
 def outcome(act):
@@ -305,22 +307,26 @@ class Runs:
         self.last = value[0]
 
     def read(self, value):
-        errors = [outcome(act) for act in (self.inspected, self.watched)]
+        readers = {"inspection": self.inspected, "watch": self.watched}
+        errors = [outcome(read) for extra, read in readers.items() if has_extra(extra)]
         for error in filter(None, errors):
             raise error
 
     def inspected(self):
-        log = read_run(self.path)
-        facts, tables = inspect_path(self.path)
+        run = inspected("inspect_run")
+        log = inspected("run_reader").read_run(self.path)
+        views = inspected("views").build_views(log.tables)
+        facts, tables = run.inspect_path(self.path)
         shown = io.TextIOWrapper(io.BytesIO(), "utf-8")
-        print(*facts.items(), overview(log), build_views(log.tables), sep="\n", file=shown)
+        print(*facts.items(), run.overview(log), views, sep="\n", file=shown)
         for title, rows in tables.items():
             Console(out=shown).print_table(rows, title=title)
         for plot in import_plots():
             list(map(str, plot.rows(log)))
 
     def watched(self):
-        watch(self.path, once=True, out=io.TextIOWrapper(io.BytesIO(), "utf-8"))
+        table = import_module("morphogen.extras.watch.rounds_table")
+        table.watch(self.path, once=True, out=io.TextIOWrapper(io.BytesIO(), "utf-8"))
 
     def names(self, value):
         return (str(self.path),)
@@ -394,8 +400,7 @@ KINDS = {
     "commands": Commands,
     "manifests": Manifests,
     "tensorfiles": TensorFiles,
-    "events": Events,
-    "runs": Runs,
+    **rows_of_extra("inspection", lambda: {"events": Events, "runs": Runs}),
     **rows_of_extra("schedules", lambda: {"schedules": Schedules}),
     **rows_of_extra("cifar", lambda: {"datasets": Datasets}),
 }

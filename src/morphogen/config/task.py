@@ -124,7 +124,7 @@ class TaskSpec(Spec):
     kind: Annotated[str, OneOf(KINDS)] = "networks"
     """How envs train and validate: name in `KINDS`, or the kind itself."""
     objective: Literal["delivered", "anytime"] = DELIVERED
-    """Whose value counts: delivered (the last network), anytime (that in use, every epoch)."""
+    """Network whose value counts: delivered (the last), anytime (the present one, every epoch)."""
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)
     """Of the run, in the form of a config file."""
 

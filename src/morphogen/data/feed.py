@@ -4,6 +4,7 @@ One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends 
 envs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Draws(NamedTuple):
         return Draws(index, labels, row, column, mirror, self.view)
 
 
-class Feed:
+class Feed(ABC):
     """Training batches drawn on the device; subclasses supply the images."""
 
     def __init__(self, dataset: Dataset, spec: RunSpec) -> None:
@@ -56,25 +57,25 @@ class Feed:
         self.labels = dataset.labels
         self.preparation = dataset.preparation
 
+    @abstractmethod
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the cropped samples of a minibatch, as stored [E, B, *shape].  Leaves of draws [E,
         B].
         """
-        raise NotImplementedError
 
-    def fetch(self) -> None:
+    def fetch(self) -> None:  # noqa: B027  (resident data is always ready)
         """Make the images of the next minibatch ready for `batch`; the host reads no value."""
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return the integers that the host has to know before an epoch, int64 [E] each."""
         return ()
 
-    def seek(self, position: Sequence[int]) -> None:
+    def seek(self, position: Sequence[int]) -> None:  # noqa: B027
         """Prepare the minibatches of the epoch at a position; they are requested in order, epoch
         after epoch.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Release prepared data; no minibatch is requested until the next seek."""
 
     def epoch(self, state: EnvState) -> Draws:

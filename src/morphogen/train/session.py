@@ -65,7 +65,7 @@ class TrainResult:
     """On held-out instances: the baselines, then the policy of the run."""
     run_dir: Path | None
     losses: Losses = field(default_factory=Losses)
-    """What did not reach the event file or another sink."""
+    """Losses of the event file and of other sinks."""
     stopped: bool = False
     """Before its last round was over."""
 

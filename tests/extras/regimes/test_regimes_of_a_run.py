@@ -9,7 +9,6 @@ from morphogen import train_ppo_vectorized
 from morphogen.data.image_view import View
 from morphogen.data.instances import draw_instances
 from morphogen.env.setup import build_setup, describe_run
-from morphogen.extras.inspection.run_reader import read_run
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.log.run_log import events
 from morphogen.state import rng
@@ -59,8 +58,9 @@ def test_every_regime_that_begins_in_an_episode_has_an_event(run):
 
 
 def test_the_report_marks_the_regimes(run):
+    page = pytest.importorskip("morphogen.extras.pictures.page")
     plots = pytest.importorskip("morphogen.extras.pictures.plots")
-    rows = plots.lifecycle_rows(read_run(run))
+    rows = plots.lifecycle_rows(page.read_run(run))
     marked = {
         (row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"
     }

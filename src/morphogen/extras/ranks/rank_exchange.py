@@ -193,11 +193,15 @@ class RankExchange(Exchange, ABC):
             raise mark_common(kind("\n".join(lines)))
 
     def fingerprint(self, params: TensorDict, device: torch.device) -> dict[str, Tensor]:
-        """Return a checksum of the policy."""
+        """Return a checksum of the bits of the policy: each word has a weight of its own, so that
+        equal changes of many words do not cancel.
+        """
         total = torch.zeros((), dtype=torch.int64, device=device)
         for _, leaf in sorted(flatten_names(params).items()):
-            if leaf.numel():
-                total = 31 * total + torch.hash_tensor(leaf).view(torch.int64)
+            word = torch.int32 if leaf.dtype.itemsize % 4 == 0 else torch.uint8
+            words = leaf.detach().reshape(-1).view(word).to(torch.int64)
+            odd = 2 * torch.arange(len(words), device=words.device) + 1
+            total = 31 * total + ((words + 1) * odd).sum()
         return {"policy_checksum": total}
 
     def check_fingerprint(self, metrics: dict[str, Any], round_index: int) -> None:

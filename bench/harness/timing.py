@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bench.harness.machine import machine_facts
 from morphogen.cli.process import write_json
 from morphogen.device import cuda_memory
 from morphogen.device.malloc import keep_freed_memory
-from morphogen.extras.bench.probe import half_quartile_range, machine_facts
 
 CPU = torch.device("cpu")
 Seconds = dict[str, list[float]]
@@ -79,6 +80,12 @@ class Bench:
     def record_checksum(self, name: str, tensor: Tensor) -> None:
         """Remember what was computed: a benchmark that computes something else is noticed."""
         self.checksums[name] = float(tensor.double().sum())
+
+
+def half_quartile_range(values: Sequence[float]) -> float:
+    """Return half the range between the quartiles; 0 for one value."""
+    low, high = np.percentile(values, (25, 75))
+    return float(high - low) / 2
 
 
 def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:

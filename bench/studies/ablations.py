@@ -31,6 +31,7 @@ from bench.harness.harvest import (
     run_study,
     settings_diff,
 )
+from bench.harness.machine import machine_facts
 from morphogen.config import files
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
@@ -38,7 +39,6 @@ from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, format_estimate, interval, student_t_quantile
 from morphogen.evaluation.play import TRAINED_ARM
-from morphogen.extras.bench.probe import machine_facts
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples

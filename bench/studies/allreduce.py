@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import morphogen as mg
+from bench.harness.machine import machine_facts
 from morphogen.evaluation.bootstrap import interval, seed_interval
 from morphogen.evaluation.play import play_arm
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.extras.ranks.process_group import ProcessGroup, join_ranks
 from morphogen.extras.whitebox.optimum import optimal_returns
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.harness.machine import machine_facts
 from morphogen.config import files
 from morphogen.evaluation.bootstrap import (
     Estimate,
@@ -26,7 +27,6 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
 )
 from morphogen.evaluation.play import TRAINED_ARM
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.extras.compare.comparison import NO_VERDICT, verdict
 
 RESULTS = Path(__file__).parents[1] / "results"

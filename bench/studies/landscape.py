@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.harness.machine import machine_facts
 from morphogen.config.config_files import build_spec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.extras.search.candidates import Candidate, build_schedule, initial_candidates
 from morphogen.extras.search.instance_sets import score_schedules, training_instances
 from morphogen.vocab.blueprint import Blueprint

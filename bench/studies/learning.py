@@ -37,6 +37,7 @@ from bench.harness.harvest import (
     settings_diff,
     stack_arms,
 )
+from bench.harness.machine import machine_facts
 from morphogen.config import files
 from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS
@@ -53,7 +54,6 @@ from morphogen.evaluation.bootstrap import (
     tail_shares,
 )
 from morphogen.evaluation.play import TRAINED_ARM
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.log.kinds.run import HeldOutPlayed
 
 RESULTS = Path(__file__).parents[1] / "results"

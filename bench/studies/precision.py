@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import morphogen as mg
-from morphogen.extras.bench.probe import machine_facts
+from bench.harness.machine import machine_facts
 
 FILE = Path(__file__).parents[1] / "results" / "precision.json"
 Array = np.ndarray[Any, Any]

@@ -19,10 +19,10 @@ import torch
 
 import morphogen as mg
 from bench.harness.bench_scenes import build_scheduler
+from bench.harness.machine import machine_facts
 from morphogen.device.malloc import keep_freed_memory
 from morphogen.device.transfers import flatten_names
 from morphogen.env.episodes import first_carry
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.train.reporter import build_record
 
 FILE = Path(__file__).parents[1] / "results" / "scaling.json"

@@ -19,6 +19,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from bench.harness.machine import machine_facts
 from bench.studies.learning import compare_to_arm
 from morphogen.config.config_files import build_spec
 from morphogen.config.files import json_bytes
@@ -29,7 +30,6 @@ from morphogen.env.policies import TRAINED_PREFIX, Arm, Greedy, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.bootstrap import format_estimate, interval
 from morphogen.evaluation.play import play_arm
-from morphogen.extras.bench.probe import machine_facts
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"

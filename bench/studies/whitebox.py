@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from morphogen.extras.bench.probe import machine_facts
+from bench.harness.machine import machine_facts
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRESETS = ("whitebox", "whitebox_regimes")

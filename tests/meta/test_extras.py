@@ -66,7 +66,6 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "evaluate": (r"mg\.evaluate|select_split", ()),
     "catalogue": (r"settings_command|tasks_command|def explain", ()),
     "watch": (r"rounds_table|live table", ()),
-    "bench": (r"speed_grid|half_quartile_range", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
 each_extra = pytest.mark.parametrize(

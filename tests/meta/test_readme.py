@@ -14,7 +14,6 @@ from bench.speed import summary
 from bench.studies import ablations, learning, transfer
 from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
-from morphogen.extras.bench.speed_grid import expand_grid
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
@@ -148,13 +147,6 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
     )
     words = command.split()[1:]
     assert main.main([*words, "--print-config"]) == 0
-
-
-@pytest.mark.parametrize(
-    "command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE)
-)
-def test_the_grids_of_the_page_are_accepted(command):
-    assert expand_grid(main.parse_args(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():

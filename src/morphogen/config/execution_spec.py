@@ -64,9 +64,9 @@ class EngineSpec(Spec):
     rank on each
     """
     ranks: Annotated[
-        int | None, Field(ge=1, le=65_536), Null("as many as pay"), Flag("--ranks", "N", DEVICE)
+        int | None, Field(ge=1, le=65_536), Null("one per device"), Flag("--ranks", "N", DEVICE)
     ] = None
-    """processes that share the envs (default: one per core where that is faster)"""
+    """processes that share the envs (default: one per device)"""
     reduce: Literal["gather", "allreduce"] = REDUCE_GATHER
     """ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients
     (allreduce)

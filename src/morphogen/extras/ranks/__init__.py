@@ -10,12 +10,10 @@ minibatch (allreduce).
     rank_exchange  `RankExchange`, the table of all collectives and its ledger
     agreement      actions that succeed on all ranks, or raise one error on all of them
     shards         states of the envs of each rank, joined and divided
-    row_check      a policy gives equal bits in stacks of other sizes on this machine
     job            variables that `torchrun` sets
-    rank_choice    number of ranks that ends a run first, by the measured costs in `rank_costs.json`
 
 Plugs in at two hooks: the entry point `morphogen.launchers` (`cli.launcher.Launcher`) starts
 commands, and a run calls `learn.Exchange`.  The settings are `engine.ranks`, `engine.reduce` and
 `engine.collective_timeout_s`.
-`rank_launcher`, `job` and `rank_choice` load no torch; all others do.
+`rank_launcher` and `job` load no torch; all others do.
 """

@@ -19,9 +19,7 @@ from pathlib import Path
 from morphogen.cli import arguments, process
 from morphogen.cli.launcher import Body, Launcher
 from morphogen.config.spec import RunSpec
-from morphogen.device.malloc import reachable_memory
 from morphogen.errors import ConfigError, RankError
-from morphogen.extras.ranks import rank_choice
 from morphogen.extras.ranks.agreement import is_common
 from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restarts_of_environment
 
@@ -53,7 +51,7 @@ class RankLauncher(Launcher):
 
     def check(self, spec: RunSpec) -> None:
         """Raise a ConfigError for ranks without equal parts of the envs, devices or minibatches."""
-        count, _ = choose_count(spec)
+        count = count_ranks(spec)
         setup = import_module("morphogen.env.setup")
         in_job = ranks_of_environment()[1] > 1
         for place in range(0 if in_job else count):
@@ -71,13 +69,9 @@ class RankLauncher(Launcher):
 
         Raises: ConfigError if the ranks do not divide the envs; the error that ended a rank.
         """
-        in_job = ranks_of_environment()[1] > 1
-        count, by_machine = choose_count(spec) if trains else (spec.engine.ranks or 1, False)
-        if in_job:
+        count = count_ranks(spec) if trains else spec.engine.ranks or 1
+        if ranks_of_environment()[1] > 1:
             run_rank(spec, body)
-        if by_machine and count > 1 and (reason := find_row_dependence(spec, count)):
-            process.print_notes([f"one process instead of {count} ranks: {reason}"])
-            count = 1
         if count == 1:
             return super().launch(spec, command_line, body)
         threads = {} if spec.engine.threads else {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -85,30 +79,18 @@ class RankLauncher(Launcher):
         return workers.run_workers(command_line, count, {**threads, PARENT: str(os.getpid())})
 
 
-def choose_count(spec: RunSpec) -> tuple[int, bool]:
-    """Return the number of ranks of a run, and whether the machine alone decides it.
+def count_ranks(spec: RunSpec) -> int:
+    """Return the number of ranks of a run.
 
     Raises: ConfigError for a number that does not divide the envs.
     """
-    devices = len(spec.engine.devices)
     in_job = ranks_of_environment()[1]
-    if spec.engine.ranks is None and devices == 1 and in_job == 1:
-        cores = rank_choice.count_cores()
-        return rank_choice.default_ranks(spec, cores=cores, free=reachable_memory()), True
-    count = in_job if in_job > 1 else spec.engine.ranks or devices
+    count = in_job if in_job > 1 else spec.engine.ranks or len(spec.engine.devices)
     if spec.envs % count:
         raise ConfigError(
             f"engine.ranks: expected a divisor of envs = {spec.envs:,}, got {count:,}"
         )
-    return count, False
-
-
-def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
-    """Say why this number of ranks would change last bits of the results; None: it does not."""
-    setup = import_module("morphogen.env.setup").build_setup(spec)
-    policy = import_module("morphogen.env.policies").build_arm(spec.policy_name, setup).policy
-    check = import_module("morphogen.extras.ranks.row_check").find_row_dependence
-    return check(policy, setup, ranks)
+    return count
 
 
 def run_rank(spec: RunSpec, body: Body) -> None:

@@ -78,7 +78,11 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     """
     if not torch.is_grad_enabled():
         return function.forward(*args)
-    if torch.compiler.is_dynamo_compiling() or transforms_active():
+    if torch.compiler.is_dynamo_compiling():
+        # the compiler takes an input of `torch.func.grad` for a constant, but no view of it
+        views = (arg.view_as(arg) if isinstance(arg, Tensor) else arg for arg in args)
+        return function.apply(*views)
+    if transforms_active():
         return function.apply(*args)
     directly: Any = super(torch.autograd.Function, function)  # torch declares no types
     return directly.apply(*args)

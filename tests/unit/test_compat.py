@@ -81,7 +81,9 @@ def test_functions_are_applied_with_their_gradient(monkeypatch):
     def total(x):
         return compat.apply_function(_Double, x).sum()
 
-    assert torch.func.grad(total)(ONES).tolist() == [20.0, 20.0]
+    grad = torch.func.grad(total)
+    assert grad(ONES).tolist() == [20.0, 20.0]
+    assert torch.compile(grad, fullgraph=True)(ONES).tolist() == [20.0, 20.0]
     assert not total(ONES.clone().requires_grad_().detach()).requires_grad
     monkeypatch.delattr(torch.autograd.Function, "apply")  # not the slow way
     x = ONES.clone().requires_grad_()

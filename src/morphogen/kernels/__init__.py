@@ -12,7 +12,6 @@ installs without kernels, and plain torch computes everything.
 - `norm`: group and batch normalisation with channel mask, lower limit and scale
 - `pool`: max pooling 2x2
 - `blend`: seeds blended into the features of their hosts
-- `take`: copies that change rows or the order of axes
 - `sums`: sums in an order that no other network changes, and functions with such a gradient
 - `linear`: layers of stacked networks; an extra has others, whose C is here too
 - `elementwise`: activations in which no element depends on the number of the others

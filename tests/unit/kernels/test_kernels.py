@@ -15,6 +15,7 @@ from support.stacked_rows import threads
 from morphogen import kernels
 from morphogen.kernels import Form, form_of, native
 from morphogen.kernels.blend import blend, build_seed_index
+from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
 from morphogen.kernels.pool import max_pool2d
 
@@ -122,6 +123,25 @@ def test_pooling_equals_plain_torch(shape, broken):
     if broken:
         x[:, 1:2, 0] = torch.nan
     agree(max_pool2d, x.requires_grad_())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_compiler_takes_gradients_of_the_arguments_of_kernels():
+    run, *leaves = scene((2, 4, 4, 3, 8), gated=True, multiplied=True)
+    weight = leaf(3, 8, 8, 3, 3, seed=4)
+
+    def total(weight, features, *rest):
+        pooled = max_pool2d(stacked_conv(features, weight))
+        [normed] = group_norm([NormBlock(pooled, weight[..., 0, 0, 0], None, None, True)], groups=2)
+        return run(features, *rest).square().sum() + normed.square().sum()
+
+    inputs = [x.detach() for x in (weight, *leaves)]
+    grad = torch.func.grad(total, argnums=tuple(range(len(inputs))))
+    for found, expected in zip(
+        torch.compile(grad, fullgraph=True)(*inputs), grad(*inputs), strict=True
+    ):
+        assert expected.abs().max() > 0
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_large_blends_are_written_past_the_cache_and_equal():

@@ -52,7 +52,6 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
         (),
     ),
     "scoreboard": (r"(?i)scoreboard|BlueprintScores", ()),
-    "former_logs": (r"(?i)rank.-of|TelemetryEscalated|former_logs", ()),
     "statistics": (r"MaskHitRates|ObservationStats|HiddenHealth|RewardSummary", ()),
     "inspection": (r"inspect_path|build_views|hypervolume|[Pp]areto", ()),
     "alarms": (r"(?i)\balarms?\b", ()),

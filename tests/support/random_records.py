@@ -28,7 +28,7 @@ COOLS = {S.PRUNED: (1, S.EMBARGOED), S.EMBARGOED: (2, S.RESETTING), S.RESETTING:
 BLENDED = (S.BLENDING, S.HOLDING, S.FOSSILIZED)
 
 
-def facts(envs, epochs, first=0, total=None):
+def facts(envs, epochs):
     return RunFacts(
         task="digits",
         slots=SLOTS,
@@ -36,9 +36,8 @@ def facts(envs, epochs, first=0, total=None):
         epochs=epochs,
         success_accuracy=60.0,
         gamma=0.9,
-        envs=envs if total is None else total,
+        envs=envs,
         samples=8,
-        first=first,
         layers=("conv", "head"),
         host={"base": 4},
     )
@@ -342,9 +341,7 @@ def columns_of(records):
 def round_record(records, known, *, round=0):
     """The record of a round."""
     columns = columns_of(records)
-    ends = (
-        episode_ends(columns, slot_history(columns), known) if len(records) == known.epochs else {}
-    )
+    ends = episode_ends(columns, slot_history(columns), known)
     return RoundRecord(known, round, columns, ends)
 
 

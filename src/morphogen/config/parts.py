@@ -36,8 +36,6 @@ that builds it from the spec of a run:
                  distribution
     MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
                  of this distribution
-    LOG_FORMATS                     morphogen.log_formats  `log.jsonl.LogFormat`, of extras of this
-                 distribution
 
 The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
@@ -169,10 +167,4 @@ MONITORS: Registry[Any] = Registry(
     "monitor",
     group="morphogen.monitors",
     expected="a class of monitors of rounds",
-)
-LOG_FORMATS: Registry[Any] = Registry(
-    "log format",
-    group="morphogen.log_formats",
-    expected="a LogFormat",
-    is_part=lambda part: hasattr(part, "decode"),
 )

@@ -7,7 +7,7 @@ own: an extra plugs in at the same hooks as every package.
     policies             schedules, search, archetypes
     rewards              legacy_rewards
     events of a run      alarms, scoreboard, statistics, details, loggers
-    a log read back      inspection, pictures, watch, former_logs
+    a log read back      inspection, pictures, watch
     commands             evaluate, compare, catalogue, completion, bench
     where a run runs     ranks, streaming, compiler, cpu_graphs, profile
     other libraries      torchrl, gymnasium, sb3

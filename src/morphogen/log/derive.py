@@ -170,8 +170,7 @@ def _coordinates(at: Sequence[int], record: RoundRecord) -> Json:
     facts = record.facts
     where: Json = {"round": record.round, "epoch": at[0]}
     if len(at) > 1:
-        env = facts.first + at[1]
-        where |= {"env": env, "episode": record.round * facts.envs + env}
+        where |= {"env": at[1], "episode": record.round * facts.envs + at[1]}
     if len(at) > 2:
         where["slot"] = facts.slots[at[2]]
     return where
@@ -192,7 +191,7 @@ def round_columns(record: RoundRecord) -> dict[str, Array]:
     columns["before.germination_accuracy"] = after["germination_accuracy"]
     for name, array in record.ends.items():
         columns[f"end.{name}"] = np.broadcast_to(array, (record.epochs, *array.shape))
-    is_last = np.arange(record.epochs) == (record.facts.epochs - 1 if record.ends else -1)
+    is_last = np.arange(record.epochs) == record.facts.epochs - 1
     return columns | {"is_last": np.repeat(is_last[:, None], record.envs, axis=1)}
 
 

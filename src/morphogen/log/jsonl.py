@@ -1,22 +1,18 @@
 """Events as JSON lines, and back.  In a line rounds count from 1, in objects from 0.
 
 An event about the run is one line; all events about a round are one line with `round` and `events`.
-Extras read lines of earlier formats.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from morphogen.config.parts import EVENTS, LOG_FORMATS, MONITORS
+from morphogen.config.parts import EVENTS, MONITORS
 from morphogen.log.codec import describe_fault
 from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
-from morphogen.log.kinds.run import RunStarted
 from morphogen.vocab.text import format_value
 
 FORMAT = 4
@@ -24,15 +20,6 @@ HEAD = ("v", "seq", "time")
 # Field of an event that is the number of a round, besides the coordinate of the envelope.
 ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round"}
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-
-
-class LogFormat(NamedTuple):
-    """Reader of logs."""
-
-    decode: Callable[[Any], tuple[Envelope, ...]]  # of a line
-    list_records: Callable[[Path], dict[int, Any]]  # in a folder, by round from 0, ascending
-    # events of a listed record of the run that began so; names of events, or None: all
-    derive: Callable[[Any, RunStarted, Collection[str] | None], Iterator[Envelope]]
 
 
 @cache
@@ -82,29 +69,20 @@ def decode(text: str) -> tuple[Envelope, ...]:
     if not isinstance(line, dict):
         raise ValueError(f"line: expected an object, got {format_value(line)}")
     if line.get("v") != FORMAT:
-        return former_format(line).decode(line)
+        raise ValueError(
+            f"format: expected {FORMAT}, got {format_value(line.get('v'))}: another version of "
+            "morphogen wrote it"
+        )
     for name in HEAD:
         del line[name]
     if "events" not in line:
-        return (unpack_event(line),)
+        return (_unpack(line),)
     parts = line.pop("events")
     _check_keys("line", line, {"round"})
-    return tuple(unpack_event({**part, **line}) for part in parts)
+    return tuple(_unpack({**part, **line}) for part in parts)
 
 
-def former_format(line: Json) -> LogFormat:
-    """Return the earlier format of a line.  Raises: ValueError if no extra reads it."""
-    version = line.get("v")
-    if str(version) not in LOG_FORMATS.builtin():
-        known = " or ".join([*LOG_FORMATS.builtin(), str(FORMAT)])
-        raise ValueError(
-            f"format: expected {known}, got {format_value(version)}: another version of morphogen "
-            "wrote it"
-        )
-    return LOG_FORMATS[str(version)]
-
-
-def unpack_event(line: Json) -> Envelope:
+def _unpack(line: Json) -> Envelope:
     """The event of a line, or of a part of one."""
     name = line.pop("event")
     kind = event_kinds().get(name)

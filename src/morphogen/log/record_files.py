@@ -12,7 +12,6 @@ import re
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -52,9 +51,6 @@ class RecordMeta:
     format: int
     round: int  # from 1
     facts: RunFacts
-
-
-M = TypeVar("M", bound=RecordMeta)
 
 
 def record_path(folder: Path, round: int) -> Path:
@@ -113,35 +109,26 @@ def read_record(path: Path) -> RoundRecord:
     """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign
     or unreadable.
     """
-    meta, columns, ends = read_members(path, RecordMeta, FORMAT)
+    try:
+        columns = _unpack_members(files.read_bytes(path, MAX_FILE_BYTES))
+        meta = unpack(RecordMeta, files.parse_json(str(columns.pop(META))), META)
+        episodes = columns.pop(EPISODES)
+        ends = {name: episodes[name] for name in episodes.dtype.names or ()}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
+    except DAMAGES as error:
+        raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
+    if meta.format != FORMAT:
+        raise DataError(
+            f"{path} has format {meta.format}, expected {FORMAT}: another version of morphogen "
+            "wrote it"
+        )
     envs = {column.shape[1:2] for column in columns.values()}
     if envs != {(meta.facts.envs,)}:
         raise DataError(f"{path} is damaged: expected columns of {meta.facts.envs} envs")
     if path.name != record_path(Path(), meta.round - 1).name:
         raise DataError(f"{path} is the record of round {meta.round}")
     return RoundRecord(meta.facts, meta.round - 1, columns, ends)
-
-
-def read_members(
-    path: Path, kind: type[M], version: int
-) -> tuple[M, dict[str, Array], dict[str, Array]]:
-    """Read the meta data, the columns and the ends of episodes in a file; no ends where it has
-    none.  Raises: DataError.
-    """
-    try:
-        members = _unpack_members(files.read_bytes(path, MAX_FILE_BYTES))
-        meta = unpack(kind, files.parse_json(str(members.pop(META))), META)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
-    except DAMAGES as error:
-        raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
-    if meta.format != version:
-        raise DataError(
-            f"{path} has format {meta.format}, expected {version}: another version of morphogen "
-            "wrote it"
-        )
-    rows = members.pop(EPISODES, np.zeros(0))
-    return meta, members, {name: rows[name] for name in rows.dtype.names or ()}
 
 
 def _unpack_members(data: bytes) -> dict[str, Array]:

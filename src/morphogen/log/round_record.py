@@ -39,7 +39,6 @@ class RunFacts:
     samples: int  # that a host is trained on, per epoch
     blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
     layers: tuple[str, ...] = ()  # parameter tensors of the hosts
-    first: int = 0  # global index of the first env in a record
     device: str = "cpu"  # of the envs
     objective: str = DELIVERED  # of the task
     # numbers of the host, for the manifest of a topology
@@ -53,7 +52,7 @@ class RoundRecord:
     facts: RunFacts
     round: int
     columns: Columns
-    ends: Record  # [E, ...] of the episodes; empty for a round that is not over
+    ends: Record  # [E, ...] of the episodes
 
     @property
     def epochs(self) -> int:

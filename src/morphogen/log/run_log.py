@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from morphogen.log import run_directory
 from morphogen.log.codec import describe_fault
 from morphogen.log.derive import derive_events, derived_kinds
 from morphogen.log.events import Envelope, Json, tidy
-from morphogen.log.jsonl import FORMAT, LogFormat, decode, former_format
+from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunStarted
 from morphogen.log.record_files import list_records, read_record
@@ -157,32 +156,19 @@ def iterate_events(
     """Yield the events of a folder, the derived ones of a round before the events about it."""
     path = folder / run_directory.EVENTS
     start = None
-    form = _log_format(path)
-    listed = form.list_records(folder)
-    records = {round: listed[round] for round in listed if rounds is None or round in rounds}
-    waiting = [*records]
+    records = list_records(folder)
+    waiting = [round for round in records if rounds is None or round in rounds]
     for event in read_events(path):
         start = event.data if isinstance(event.data, RunStarted) else start
         if start is None:
             raise DataError(f"{path} is damaged in line 1: RunStarted is missing")
         ends = isinstance(event.data, RunCompleted)
         while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
-            yield from form.derive(records[waiting.pop(0)], start, kinds)
-        if event.epoch is not None and event.round in records:
-            continue  # of an earlier format; the record has it
+            yield from record_events(records[waiting.pop(0)], start, kinds)
         if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
             yield event
     while start is not None and waiting:
-        yield from form.derive(records[waiting.pop(0)], start, kinds)
-
-
-def _log_format(path: Path) -> LogFormat:
-    """Return the format of an event file."""
-    with suppress(OSError, ValueError, StopIteration):
-        line = parse_json(next(read_lines(path)))
-        if line.get("v") != FORMAT:
-            return former_format(line)
-    return LogFormat(decode, list_records, record_events)
+        yield from record_events(records[waiting.pop(0)], start, kinds)
 
 
 def record_events(

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from support import generated_logs
-from support.extras import needs_extra
 from support.subprocess_env import OURS
 
 from morphogen.cli import main
@@ -260,9 +259,8 @@ def test_an_untrained_policy_does_not_set_the_scale_of_a_learning_curve():
     assert 0.5 < high < 1
 
 
-@needs_extra("former_logs")
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("name", ["ppo-debug", "two-ranks", "stopped"])
+@pytest.mark.parametrize("name", ["ppo-debug", "two-ranks"])
 def test_a_log_of_before_is_drawn(name, tmp_path):
     page = report(LOGS / name, out=tmp_path / "out")
     assert (page.parent / "learning_curve.png").exists()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support import generated_logs
-from support.extras import needs_extra
 
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
@@ -60,8 +59,7 @@ def test_a_run_is_a_row_per_round_and_its_status(run):
     assert f"{summary.accuracy_mean:.1f}" in text
 
 
-@needs_extra("former_logs")
-@pytest.mark.parametrize(("name", "rounds"), [("ppo-debug", 4), ("two-ranks", 1), ("stopped", 1)])
+@pytest.mark.parametrize(("name", "rounds"), [("ppo-debug", 4), ("two-ranks", 1)])
 def test_a_log_of_before_is_shown(name, rounds):
     assert rounds_of(shown(LOGS / name)) == [*range(1, rounds + 1)]
 

@@ -13,9 +13,10 @@ from morphogen.config.spec import resolve
 from morphogen.errors import ConfigError, RankError, TrainingDiverged
 from morphogen.extras.compare import series
 from morphogen.log import run_directory
+from morphogen.log.run_log import read_rounds
 from morphogen.log.writer import Losses
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.train.loop import Hooks, Parts
+from morphogen.train.train import train_ppo_vectorized
 
 
 @pytest.mark.parametrize(
@@ -59,24 +60,21 @@ def runs(tmp_path):
     return {tmp_path / f"seed-{seed}": resolve(tiny(seed=seed)) for seed in (1, 2, 3)}
 
 
-def play_series(runs, monkeypatch, ends, *, exchange=ALONE, stop=lambda: False):
+def play_series(runs, monkeypatch, ends, *, exchange=ALONE):
     """Train a series whose runs end as `ends` says, by seed; return the result and the seeds that
     were trained.
     """
     trained = []
 
-    def train(run, spec, **keywords):
+    def train(spec, **keywords):
         trained.append(spec.seed)
         end = ends.get(spec.seed, SimpleNamespace(losses=Losses(), stopped=False))
         if isinstance(end, Exception):
             raise end
         return end
 
-    monkeypatch.setattr(series, "train_run", train)
-    parts = Parts(hooks=Hooks(should_stop=stop))
-    return series.train_seeds(
-        runs, command="", console=None, parts=parts, exchange=exchange
-    ), trained
+    monkeypatch.setattr("morphogen.train.train.train_ppo_vectorized", train)
+    return series.train_seeds(runs, command="", exchange=exchange), trained
 
 
 @pytest.mark.parametrize(
@@ -105,8 +103,6 @@ def test_a_stopped_run_stops_the_series(runs, monkeypatch):
         runs, monkeypatch, {2: SimpleNamespace(losses=Losses(), stopped=True)}
     )
     assert (result.stopped, trained) == (True, [1, 2])
-    result, trained = play_series(runs, monkeypatch, {}, stop=lambda: True)
-    assert (result.stopped, trained) == (True, [])
 
 
 def test_losses_are_named_by_their_runs(runs, monkeypatch):
@@ -137,6 +133,16 @@ def test_the_table_has_a_row_for_each_seed_and_means_over_those_with_a_result(ru
     shown = capsys.readouterr().out
     assert "3 training seeds: means over the held-out instances of each" in shown
     assert "minus wait over the seeds: 0.500 (" in shown
+
+
+@pytest.mark.slow
+def test_a_stopped_run_is_resumed(tmp_path):
+    spec = resolve(tiny(rounds=2, episode_length=3))
+    train_ppo_vectorized(spec, out=tmp_path / "run", on_round=lambda *_: False)
+    assert series.find_status(tmp_path / "run") == "stopped"
+    series.train_seeds({tmp_path / "run": spec}, command="", exchange=ALONE)
+    assert series.find_status(tmp_path / "run") == "completed"
+    assert len(read_rounds(tmp_path / "run")) == 2
 
 
 @pytest.mark.slow

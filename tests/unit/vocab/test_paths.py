@@ -60,8 +60,7 @@ COMMANDS = (
     *["inspect {}"] * has_extra("inspection"),
     *("evaluate {}", "evaluate {} --json {}") * has_extra("evaluate"),
     *["report {}"] * has_extra("pictures"),
-    *("compare {} {}x", "compare smoke rule:rent --out {}") * has_extra("compare"),
-    "bench --json {}",
+    *["compare {} {}x"] * has_extra("compare"),
 )
 
 

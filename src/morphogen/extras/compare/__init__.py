@@ -2,9 +2,9 @@
 
 For readers who ask "is it better, or was it luck?".  Entry points:
 
-    command       the command `compare`: trains missing runs, plays all of them, prints verdicts
+    command       the command `compare`: plays the runs of all sides, prints verdicts
     comparison    `mg.compare`, and the statistics of pairs of sides
-    sides         sides of a comparison: existing runs, presets, reward rules
+    sides         sides of a comparison: run directories, or folders of them
     series        `train --seeds`: a run per training seed, and their table
 
 Two sides are paired: by training seeds, and on the same held-out instances.  A verdict needs
@@ -21,6 +21,6 @@ Plugs in at two groups of entry points: `morphogen.commands`, whose values are a
 from morphogen.cli.command_table import Command
 
 COMMAND = Command(
-    "compare runs, presets or reward rules on the same seeds and instances",
+    "compare runs on the same seeds and instances",
     "morphogen.extras.compare.command",
 )

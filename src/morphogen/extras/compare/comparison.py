@@ -17,12 +17,7 @@ from morphogen.env.setup import build_setup
 from morphogen.evaluation import bootstrap
 from morphogen.evaluation.bootstrap import Array, Estimate
 from morphogen.evaluation.play import ArmResult, evaluation_spec, play_arm
-from morphogen.extras.compare.sides import (
-    ComparisonSide,
-    check_comparable,
-    check_count,
-    existing_side,
-)
+from morphogen.extras.compare.sides import Runs, read_sides
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.plain import read_count
 
@@ -32,7 +27,12 @@ COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epoch
 Row = dict[str, Any]
 
 
-def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None] = print) -> Row:
+def compare(
+    *runs: Path | str,
+    episodes: int = 256,
+    report: Callable[[str], None] = print,
+    exchange: Exchange = ALONE,
+) -> Row:
     """Compare runs that exist, as the command `compare` does: all of them play the same held-out
     instances.
 
@@ -41,10 +41,11 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
         training seeds.
         episodes: held-out episodes of every run.
         report: receives a line after each run.
+        exchange: the processes that share the episodes.
 
-    Returns: the numbers of `comparison.json`: network values per run and episode, and under
-    `pairs`, for the first side with each of the others, the difference with its intervals, the
-    effect size and the verdict.
+    Returns: the numbers of `compare --json`: network values per run and episode, and under `pairs`,
+    for the first side with each of the others, the difference with its intervals, the effect size
+    and the verdict.
     Raises: ConfigError for sides that cannot be compared, CheckpointError for damaged policies.
 
     Example:
@@ -64,35 +65,20 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
         (0.155, 'no verdict')
     """
     episodes = read_count("episodes", episodes)
-    check_count(runs)
-    sides = [existing_side(str(run)) for run in runs]
-    check_comparable(sides)
-    return compare_sides(sides, episodes=episodes, report=report)
-
-
-def compare_sides(
-    sides: Sequence[ComparisonSide],
-    *,
-    episodes: int,
-    report: Callable[[str], None],
-    exchange: Exchange = ALONE,
-) -> Row:
-    """Play every run of every side; return all numbers for a file, the pairs of sides among them.
-
-    Runs make pairs by their position: a pair plays the instances of the seed of its first run.
-    """
-    first_runs = list(sides[0].runs.values())
+    sides = read_sides(runs)
+    first_name, *others = sides
+    first_runs = list(sides[first_name].values())
     described: dict[str, Row] = {}
     values: dict[str, Array] = {}  # [R, n] by side
-    for side in sides:
+    for name, side in sides.items():
         results: list[ArmResult] = []
-        for (run, spec), first in zip(side.runs.items(), first_runs, strict=True):
+        # a pair of runs plays the instances of the seed of its first run
+        for (run, spec), first in zip(side.items(), first_runs, strict=True):
             result = _play_run(run, spec, first, episodes, exchange)
             results.append(result)
             report(f"{run}: {episodes} episodes in {result.seconds:.1f} s")
-        values[side.name] = np.stack([result.network_value for result in results])
-        described[side.name] = _describe_side(side, results, values[side.name])
-    first_name, *others = values
+        values[name] = np.stack([result.network_value for result in results])
+        described[name] = _describe_side(side, results, values[name])
     return {
         "episodes": episodes,
         "seeds": [spec.seed for spec in first_runs],
@@ -114,10 +100,10 @@ def _play_run(
         return play_arm(setup, transfers, arm, name=str(run), episodes=episodes)
 
 
-def _describe_side(side: ComparisonSide, results: Sequence[ArmResult], values: Array) -> Row:
+def _describe_side(runs: Runs, results: Sequence[ArmResult], values: Array) -> Row:
     row: Row = {
-        "runs": [str(run) for run in side.runs],
-        "seeds": [spec.seed for spec in side.runs.values()],
+        "runs": [str(run) for run in runs],
+        "seeds": [spec.seed for spec in runs.values()],
         "mean": bootstrap.interval(values, seed=BOOTSTRAP_SEED)._asdict(),
         "iqm": bootstrap.iqm(values, seed=BOOTSTRAP_SEED)._asdict(),
         "seconds": [result.seconds for result in results],

@@ -25,8 +25,6 @@ from morphogen.vocab.text import format_value
 if TYPE_CHECKING:  # they load torch, or numpy
     from morphogen.log.writer import Losses
     from morphogen.ppo.exchange import Exchange
-    from morphogen.train.loop import Parts
-    from morphogen.train.session import TrainResult
 
 MAX_RUNS = 1_000  # of a series
 SEEDS = "1,3,7 or 1..5"  # form of `--seeds` in help texts
@@ -40,12 +38,6 @@ class SeriesResult(NamedTuple):
     errors: dict[Path, Exception]
     stopped: bool = False
     run_dir: None = None  # each run has its own
-
-    def raise_error(self) -> None:
-        """Raise the first error with its run, if there is one."""
-        for run, error in self.errors.items():
-            error.args = (f"{run}: {error}",)
-            raise error
 
 
 def add_flag(parser: Any) -> None:
@@ -85,8 +77,10 @@ def run(args: Namespace, spec: RunSpec) -> int | None:
         print_series(folder, runs, failed=result.errors, as_json=args.json)
         if result.stopped:
             process.print_notes([f"stopped: the same command with --out {folder} continues"])
-        else:
-            result.raise_error()
+            return result
+        for path, error in result.errors.items():
+            error.args = (f"{path}: {error}",)
+            raise error
         return result
 
     return run_training(args, spec, start, prints=True)
@@ -132,49 +126,31 @@ def find_status(run: Path) -> str | None:
     return str(run_directory.open_directory(run)[2].get("status"))
 
 
-def train_run(
-    run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
-) -> "TrainResult | None":
-    """Train a run that is missing, or resume one that was stopped; None for a run that is
-    complete.
-    """
-    train = import_module("morphogen.train.train")
-    status = exchange.on_first(lambda: find_status(run))
-    if status is None:
-        return train.train_ppo_vectorized(
-            spec, out=run, command=command, console=console, parts=parts, exchange=exchange
-        )
-    if status == run_directory.STATUS_COMPLETED:
-        return None
-    return train.resume(run, spec, console=console, parts=parts, exchange=exchange)
-
-
 def train_seeds(
-    runs: Mapping[Path, RunSpec],
-    *,
-    command: str,
-    console: Any,
-    parts: "Parts",
-    exchange: "Exchange",
+    runs: Mapping[Path, RunSpec], *, command: str, exchange: "Exchange", **hooks: Any
 ) -> SeriesResult:
     """Train the runs of a series in order, until a signal stops them; a run that fails does not
-    stop the others.
+    stop the others.  Resumes a run that was stopped, and leaves a complete one as it is.
 
     Raises: RankError; any other unexpected error where several processes train, which would wait
     for each other.
     """
+    train = import_module("morphogen.train.train")
     alone = import_module("morphogen.ppo.exchange").ALONE
     failed: dict[str, str] = {}
     incomplete = stopped = False
     errors = dict[Path, Exception]()
     for run, spec in runs.items():
-        stopped = any(exchange.facts(bool(parts.hooks.should_stop())))
-        if stopped:
-            break
+        status = exchange.on_first(lambda run=run: find_status(run))
+        if status == run_directory.STATUS_COMPLETED:
+            continue
         try:
-            result = train_run(
-                run, spec, command=command, console=console, parts=parts, exchange=exchange
-            )
+            if status is None:
+                result = train.train_ppo_vectorized(
+                    spec, out=run, command=command, exchange=exchange, **hooks
+                )
+            else:
+                result = train.resume(run, spec, exchange=exchange, **hooks)
         except Exception as error:
             common = isinstance(error, tuple(EXITS)) and not isinstance(error, RankError)
             if not common and exchange is not alone:
@@ -182,12 +158,11 @@ def train_seeds(
             errors[run] = error
             process.print_notes([f"{run}: {type(error).__name__}: {error}"])
             continue
-        if result is not None:
-            failed |= {f"{name} of {run.name}": why for name, why in result.losses.failed.items()}
-            incomplete |= result.losses.incomplete
-            stopped = result.stopped
-            if stopped:
-                break
+        failed |= {f"{name} of {run.name}": why for name, why in result.losses.failed.items()}
+        incomplete |= result.losses.incomplete
+        stopped = result.stopped
+        if stopped:
+            break
     losses = import_module("morphogen.log.writer").Losses(failed, incomplete)
     return SeriesResult(losses, errors, stopped)
 

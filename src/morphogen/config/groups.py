@@ -353,7 +353,7 @@ class RewardSpec(Spec):
     PATH: ClassVar[str] = "reward"
 
     rule: Annotated[str, OneOf(RULES), Flag("--reward", "RULE", LEARNING)] = "delta"
-    """reward of the policy, as `morphogen rewards` lists (default: value on digits, else delta)"""
+    """reward of the policy, as `morphogen rewards` lists (default: of the task, else delta)"""
     potential_scale: Annotated[float, Field(ge=0, le=2)] = 1.0
     """weight of the potential that pays progress before it is delivered"""
     governor_penalty: Annotated[NonNegative, Null("from the rule")] = UNSET

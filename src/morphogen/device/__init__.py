@@ -10,6 +10,7 @@ Answers "what waits for the GPU?".  Entry points:
     graphs         loops of operators, recorded and replayed: CUDA graphs
     cuda_memory    peaks of the CUDA allocator, name of the device
     malloc         memory retention of the process on a CPU
+    host_reads     operators in which a check recognises an undeclared read
 
 A crossing is one buffer: leaves are packed by a `BufferLayout` into a `StagingBuffer`, copied once,
 and unpacked as numpy arrays.  `plan` is the only crossing of an epoch for which the host waits;

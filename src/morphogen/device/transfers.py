@@ -22,7 +22,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """One declared transfer.  `per`: its frequency; `waits`: the host waits for its end."""
+    """One declared transfer.  `per`: its frequency; `waits`: the host waits at once for its end."""
 
     direction: str
     per: str

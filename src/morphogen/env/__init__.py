@@ -4,7 +4,7 @@ For readers who ask "in which order does an epoch run?".  Entry points:
 
     setup           `build_setup`: from a spec to data, networks, rule and device; `describe_run`:
                     its size
-    environment     `Environment`: reset, step, plan, restart; `step` is the order of an epoch;
+    environment     `Environment`: reset, step, plan, restart; `advance` is the order of an epoch;
                     `make` builds it
     actions         actions of all envs: by names, random ones, waiting, one leaf per head
     phases          the units of an epoch: observe, choose, act (decode .. tick), train, score; each
@@ -19,7 +19,9 @@ For readers who ask "in which order does an epoch run?".  Entry points:
     part_check      smoke check of hosts, blueprints and reward rules from outside, before a run
     policy_check    a policy on made-up observations: its numbers have their form and are finite
 
-One step: decode, apply, tick, [plan], train, validate, attribute, govern, reward, observe, mask.
-Only this package and `train` decide when the host waits for the device.
+One step: decode, apply, tick, [plan], train, validate, attribute, govern, reward,
+[next world], observe, mask.
+Only this package and `train` decide when the host waits for the device; `device.transfers.FENCES`
+lists all waits.
 Loads torch.
 """

@@ -11,8 +11,8 @@ that hold it.
 - `blocks`: parameters of all seeds as one flat buffer, statistics of its gradient
 - `forward_pass`: the pass through hosts and seeds under a plan
 - `host_networks.HostNetworks`, `seed_module.SeedModule`: protocols of hosts and blueprints
-- `cnn`, `cnn_seeds`: the host and the blueprints of the package; `sequences`: layers on places of
-  sequences
+- `cnn`, `cnn_seeds`: the host and the blueprints of the package, with the parameters of each;
+  `sequences`: layers on places of sequences
 - `optim`: SGD and AdamW by rows, `grad_and_value`
 - `layout`: leaves of flat parameters
 

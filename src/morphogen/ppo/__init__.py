@@ -20,7 +20,8 @@ For readers who ask "how is the policy trained?".  Entry points:
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
 
-Everything is a pure function of tensors; the learner is one tree of tensors.
+Everything is a pure function of tensors; the learner is one tree of tensors.  An update calls its
+`Exchange` in `prepare`, `row_weights`, `minibatch` and `update`.
 Loads torch.
 """
 

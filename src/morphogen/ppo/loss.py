@@ -5,7 +5,9 @@
     value  = mean((V(s) - target)^2) / 2
     loss   = -gain + c_value value - c_entropy mean(diversity)    eq. 9
 
-There is a ratio r per head of an action, or one per action (`ppo.ratio`).
+There is a ratio r per head of an action, or one per action (`ppo.ratio`).  `diversity` is the
+normalised entropy of each head times the probability that it is used.  `minibatch_loss` adds the
+loss of the predicted contribution.
 """
 
 from typing import NamedTuple

@@ -14,7 +14,8 @@ For readers who ask "when is an action legal?" or "how is a reward computed?".  
     features       features of the observation; `signals`: histories, plateau, stability
     health         gradient statistics, and losses that the governor judges
     rewards        reward rules: `table.rule_from_function` makes one of a function
-                   (`config.parts.RULES` registers it), `own` holds the default rules
+                   (`config.parts.RULES` registers it), `own` holds the rules of the
+                   package
 
 Masks are bool, True means allowed.  Nothing draws, reads a clock or asks the host.
 Loads torch.

@@ -72,6 +72,7 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     full = occupied(stage).sum(-1, keepdim=True) >= (limits.max_seeds or math.inf)
     young = slots.age < limits.min_prune_age
     moving = slots.alpha_mode != int(AlphaMode.HOLD)
+    # in the order of `_HINDERED`
     hindrances = (~enabled, busy.expand_as(enabled), full.expand_as(enabled), young, moving)
     hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(
         _HINDERED_TABLE, torch.bool, device

@@ -156,7 +156,8 @@ class SlotInputs(FrozenTree):
 
 @short_repr
 class RewardInputs(FrozenTree):
-    """Inputs of a reward rule per env after the step; a value whose flag is False means nothing.
+    """Inputs of a reward rule per env after the step, unless a leaf says otherwise; a value whose
+    flag is False means nothing.
 
     batch_size [E].
 

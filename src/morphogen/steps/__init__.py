@@ -4,7 +4,6 @@ device.
 For research code that composes its own loop.  In the order of an epoch:
 
     reset_step      fresh envs; `init_seeds`: parameters of germinated seeds
-    observe_step    state -> observation; masks are in `rules.legality`
     apply           `apply_action`: the effect of an action on the slots, GERMINATE and PRUNE
                     included
     tick_step       automatic changes: cooling, alpha ramps, automatic gates
@@ -13,6 +12,7 @@ For research code that composes its own loop.  In the order of an epoch:
     govern_step     anomalies, rollback to the last healthy snapshot
     score_step      `attribute`: contributions from these accuracies; the reward and its inputs, the
                     end of the epoch
+    observe_step    state -> observation of the next epoch; masks are in `rules.legality`
 
 Every step traces with `torch.compile(fullgraph=True)`, runs on the meta device, and never writes to
 its input; `morphogen.testing.laws.check_step` checks these promises for any step. Loads torch.

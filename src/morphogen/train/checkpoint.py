@@ -29,7 +29,8 @@ class Checkpoint:
     """State of a run between two epochs.  Trees are nested dicts of tensors on the CPU."""
 
     manifest: Mapping[str, Any]
-    """JSON values: round and epoch of the next epoch, run_id, config, score and more."""
+    """JSON values: round and epoch of the next epoch; run_id, kind, config, devices, made, score;
+    sha256 of config and data.  The store adds format, bytes and sha256 of the file."""
     learner: Tree
     """State of the learner: parameters, optimiser, normalisers; {} if the policy does not learn."""
     carry: Tree

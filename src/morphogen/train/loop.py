@@ -1,7 +1,7 @@
 """Order of a run, top to bottom: run -> run_round -> run_epoch.
 
-Only the scheduler decides when the host waits for the device; every crossing goes through
-`Transfers`.
+The scheduler decides when the host waits for the device, as `Environment` does within an epoch;
+every crossing goes through `device.transfers`.
 """
 
 import time

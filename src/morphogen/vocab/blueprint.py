@@ -1,4 +1,4 @@
-"""Blueprints: names, codes, also of those from outside, and the numbers of their parameters."""
+"""Blueprints: names, codes, also of blueprints from outside, and widths of hidden layers."""
 
 from collections.abc import Iterable
 from enum import IntEnum

@@ -6,7 +6,8 @@ change.
 CORE_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")
 # of the rule `anytime`
 ANYTIME_COMPONENTS: tuple[str, ...] = ("accuracy", "rent", "op_cost", "governor")
-DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
+# last axis of `StepScore.detectors`
+DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")
 
 RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit looks inflated
 # points that removal costs, above which a seed may hold its host to ransom ...

@@ -26,7 +26,7 @@ T = TypeVar("T")
 LEAST_ROWS = 2  # of a rank in an evaluation: a product of one row may be rounded in another way
 
 
-# name, operation: when, and the contribution of each rank
+# name, operation: when, mode of `engine.reduce` if only one, and the contribution of each rank
 COLLECTIVES = (
     "rollout",  # all-gather: round, gather; rows [T, E / W] and the memory after them
     "record",  # all-gather: round, save; columns of the record of the round, [T, E / W]
@@ -34,7 +34,7 @@ COLLECTIVES = (
     "metrics",  # all-gather: round, allreduce; extremes of the metrics of the minibatches
     "gradient",  # all-reduce: minibatch, allreduce; row counts; flat gradient and losses
     "episodes",  # all-gather: evaluation of a policy; traces of its episodes
-    "facts",  # all-gather: epoch, start, save, evaluation; a small value
+    "facts",  # all-gather: epoch, round, start, save, evaluation; a small value
     "envs",  # gather: save; state of the envs of the rank
 )
 

@@ -1,5 +1,8 @@
-"""The own rules: value of the delivered or used network, potential-based shaping, and the
-cost of a rollback.
+"""The rules of the package: value of the network minus the price of its parameters.
+
+`CoreRule`: value of the delivered network, potential-based shaping, cost of a rollback; it is
+sparse, delta, value, rent and loss.  `AnytimeRule`: value of the network in every epoch; it is
+anytime.
 """
 
 from collections.abc import Callable

@@ -295,7 +295,7 @@ def _read_events(
     plays = [one for one in found if isinstance(one, HeldOutPlayed)]
     if not (started and rounds):
         raise ConfigError(
-            f"{path} tells no begin and no rounds; want its events.jsonl at level normal or debug"
+            f"{path} tells no begin and no rounds; want its events.jsonl at level normal"
         )
     updates = [one for one in found if isinstance(one, PpoUpdated)]
     seconds = sum(one.seconds for one in rounds) + sum(one.update_s or 0.0 for one in updates)

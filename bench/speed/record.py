@@ -10,7 +10,6 @@ import torch
 
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, Measure, ms_measure, run_bench
-from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import encode_record
@@ -24,10 +23,7 @@ EPOCHS = 8  # of a round
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Seconds of every part."""
     sink = MemorySink()
-    telemetry = TelemetrySpec(level=LEVEL_DEBUG)
-    own = build_scheduler(
-        envs, bench.device, sinks=(sink,), episode_length=EPOCHS, telemetry=telemetry
-    )
+    own = build_scheduler(envs, bench.device, sinks=(sink,), episode_length=EPOCHS)
     own.run_round()
     own.reporter.close()
     _, epoch = run_epoch(own.env, own.policy, own.params, first_carry(own.env, own.policy))

@@ -5,7 +5,7 @@ Prints env-epochs per second and the share of control (all but training and vali
 number of envs, with mixed seeds in all slots and no actions, eager and, with `--compiled 1 32 512`,
 compiled, and draws them.
 
-`control_share` and `record_share` (a part of it, at level debug) cover the first epochs of
+`control_share` and `record_share` (a part of it) cover the first epochs of
 an episode under an untrained policy, where hosts are bare and training is cheapest.
 """
 
@@ -34,7 +34,6 @@ from bench.harness.timing import (
     ratio_measure,
     start_bench,
 )
-from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.env.episodes import first_carry
 from morphogen.log.log_file import LogFile
 from morphogen.train.loop import Scheduler
@@ -103,16 +102,8 @@ def share_rows(
     bench: Bench, envs: int = 32, count: int | None = None, **settings: Any
 ) -> list[Measure]:
     """The rows on control and bookkeeping."""
-    control, _ = control_shares(time_epochs(bench, envs, count or EPISODE_EPOCHS, **settings))
-    _, record = control_shares(
-        time_epochs(
-            bench,
-            envs,
-            count or EPISODE_EPOCHS,
-            telemetry=TelemetrySpec(level=LEVEL_DEBUG),
-            **settings,
-        )
-    )
+    parts = time_epochs(bench, envs, count or EPISODE_EPOCHS, **settings)
+    control, record = control_shares(parts)
     return [
         median_measure("control_share", control, "share"),
         median_measure("record_share", record, "share"),

@@ -65,7 +65,6 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
         "round of 8 epochs, digits, 32 envs, at level normal, over that at level off",
         "{:.3f}",
     ),
-    "telemetry_debug": ("the same at level debug", "{:.3f}"),
     "roofline_digits": (
         "training step, digits: share of the nearer limit of the machine",
         "{:.2f}",

@@ -1,4 +1,4 @@
-"""Cost of telemetry: alternating rounds on digits at level off, normal and debug: `python -m
+"""Cost of telemetry: alternating rounds on digits at level off and normal: `python -m
 bench.speed.telemetry`.
 
 Every run plays the same rounds of a few epochs under the policy that it learns; that all of them
@@ -13,7 +13,7 @@ import torch
 
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, Measure, ratio_measure, run_bench
-from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
+from morphogen.config.telemetry_spec import LEVEL_OFF, TelemetrySpec
 from morphogen.log.log_file import LogFile
 from morphogen.log.run_directory import EVENTS
 from morphogen.train.loop import Scheduler
@@ -27,7 +27,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         own = {
             level: _build_scheduler(bench, level, envs, epochs, Path(folder))
-            for level in (LEVEL_OFF, "normal", LEVEL_DEBUG)
+            for level in (LEVEL_OFF, "normal")
         }
         for one in own.values():
             ends.callback(one.env.close)
@@ -35,12 +35,8 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
         seconds = bench.time_interleaved({level: one.run_round for level, one in own.items()})
     hosts = {level: _host_params(one) for level, one in own.items()}
     bench.record_checksum("telemetry", hosts[LEVEL_OFF])
-    for level in seconds.keys() - {LEVEL_OFF}:
-        torch.testing.assert_close(hosts[level], hosts[LEVEL_OFF], rtol=0, atol=0)
-    return [
-        ratio_measure(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF])
-        for level in ("normal", LEVEL_DEBUG)
-    ]
+    torch.testing.assert_close(hosts["normal"], hosts[LEVEL_OFF], rtol=0, atol=0)
+    return [ratio_measure("telemetry_normal", seconds["normal"], seconds[LEVEL_OFF])]
 
 
 def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:

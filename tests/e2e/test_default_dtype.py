@@ -40,7 +40,7 @@ def play(place):
     """A run that is stopped inside its first round, resumed, and evaluated at its end."""
     asked = itertools.count(1)
     parts = Parts(hooks=Hooks(should_stop=lambda: next(asked) == 3))
-    telemetry = TelemetrySpec(level="debug", loggers=CSV)
+    telemetry = TelemetrySpec(loggers=CSV)
     fields = {"task": "digits_impaired", "rounds": 2, "episode_length": 4, "final_episodes": 2}
     spec = tiny(**fields, telemetry=telemetry)
     assert train_ppo_vectorized(spec, out=place, parts=parts).stopped

@@ -16,7 +16,6 @@ from support.nan_injection import BAD, ENVS, LENGTH, Run, only, records, seen, s
 from support.profiles import one_in
 from support.small_runs import tiny
 
-from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Feed
 from morphogen.errors import TrainingDiverged
 from morphogen.log.run_log import events as read_all
@@ -322,7 +321,6 @@ def diverging(out, *, sick):
         envs=MANY,
         episode_length=LENGTH,
         final_episodes=2,
-        telemetry=TelemetrySpec(level="debug"),
     )
     run_epoch = Scheduler.run_epoch
     with patch.object(Scheduler, "run_epoch", poisoned):

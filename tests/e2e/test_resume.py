@@ -76,7 +76,7 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(alone, tmp_path
 
 
 OTHERS = {
-    "debug": {"telemetry": TelemetrySpec(level="debug", loggers=CSV)},
+    "loggers": {"telemetry": TelemetrySpec(loggers=CSV)},
     **rows_of_extra(
         "alarms",
         lambda: {"an alarm": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})}},
@@ -163,7 +163,7 @@ def test_settings_that_do_not_fit_are_refused_in_a_list(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     before = (run / "events.jsonl").read_bytes()
     with pytest.raises(CheckpointError) as refused:
-        resume(run, ppo=replace(spec().ppo, lr=0.5), seed=7, telemetry=TelemetrySpec(level="debug"))
+        resume(run, ppo=replace(spec().ppo, lr=0.5), seed=7, telemetry=TelemetrySpec(queue=9))
     _, *lines = str(refused.value).splitlines()
     assert lines == ["seed: expected 0, got 7", "ppo.lr: expected 0.001, got 0.5"]
     with pytest.raises(CheckpointError, match="rounds: expected at least 2, got 1"):

@@ -51,7 +51,7 @@ def lives(events):
     return [one for one in events if one.epoch is not None]
 
 
-@pytest.mark.parametrize("level", ["off", "debug"])
+@pytest.mark.parametrize("level", ["off", "normal"])
 def test_a_level_changes_no_bit_of_a_run(plain, tmp_path, level):
     result = train_ppo_vectorized(small(level=level), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")

@@ -47,7 +47,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
     "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),
     "details": (
-        r"ActionsTaken|SlotsMeasured|AttributionMissing|RewardsPaid|HostGradients|GateEvaluated|"
+        r"ActionsTaken|SlotsMeasured|AttributionMissing|RewardsPaid|GateEvaluated|"
         r"AnomalySeen|SnapshotTaken|HostStabilized|TopologyRecorded",
         (),
     ),

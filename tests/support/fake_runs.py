@@ -20,7 +20,7 @@ from morphogen.train.loop import Hooks, Parts, Scheduler
 
 EPOCHS, MINIBATCHES, EPISODES = 2, 2, 2
 TASKS = ("tiny", "digits", "digits_impaired", "cifar_deep_multichannel")
-LEVELS, PLACEMENTS = ("off", "normal", "debug"), ("resident", "streamed")
+LEVELS, PLACEMENTS = ("off", "normal"), ("resident", "streamed")
 AMP = ("off", "bfloat16", "float16")
 
 

@@ -84,7 +84,7 @@ class Config:
         return str(self.path), "--set", "argument", *FIELDS
 
 
-WORDS = """digits cifar_baseline ppo heuristic wait schedule:x r0c0 csv cpu cuda:9 debug smoke rounds=1 envs=1,2
+WORDS = """digits cifar_baseline ppo heuristic wait schedule:x r0c0 csv cpu cuda:9 smoke rounds=1 envs=1,2
 ppo.clip=0.1 off 0 1 8 3e-4 -5 1e999 é inspect resume --help --"""
 
 

@@ -33,7 +33,7 @@ def spec_of(rounds, envs, epochs):
 
 
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
-    """All events of a run at level debug, the last round included only where it ended."""
+    """All events of a run, the last round included only where it ended."""
     dice = random.Random(seed)
     found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
     known = facts(envs, epochs)

@@ -53,7 +53,6 @@ def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -
         "skipped": torch.tensor(skipped),
         "overflowed": torch.tensor(overflowed or [0] * envs),
     }
-    leaves["host_layer_norm"] = torch.zeros(envs, 0, dtype=torch.float32)
     return TrainMetrics(**leaves, valid=yes, seed_skipped=~yes, batch_size=[envs])
 
 

@@ -56,7 +56,7 @@ def small(**fields: Any) -> Setup:
         ),
         governor=GovernorSpec(panics=2, snapshot_every=2),
         ppo=PpoSpec(epochs=2, minibatches=2),
-        telemetry=TelemetrySpec(level="debug", queue=9999),
+        telemetry=TelemetrySpec(queue=9999),
         **fields,
     )
 

@@ -38,7 +38,6 @@ def facts(envs, epochs):
         gamma=0.9,
         envs=envs,
         samples=8,
-        layers=("conv", "head"),
         host={"base": 4},
     )
 
@@ -246,7 +245,6 @@ class Env:
             "exploding": graded,
             "train_valid": trained,
             **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), 0.5 * trained),
-            "host_layer_norm": [0.25 * trained, 0.5 * trained],
             "skipped": 0 if trained else 2,
             "forwards": 4,
             "exact": exact,

@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
         "op_bias": {"SET_ALPHA_TARGET": -4.0, "PRUNE": -2.0, "FOSSILIZE": 2.0, "ADVANCE": 2.0}
     },
     "engine": {"threads": 1, "devices": ["cpu"]},
-    "telemetry": {"level": "debug", "loggers": ["csv"]},
+    "telemetry": {"loggers": ["csv"]},
     "checkpoint": {"every_rounds": 1, "every_minutes": 0.01, "keep": 2},
 }
 

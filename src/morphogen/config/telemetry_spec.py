@@ -21,7 +21,6 @@ from morphogen.config.fields import (
 from morphogen.config.parts import LOGGERS
 
 LEVEL_OFF = "off"
-LEVEL_DEBUG = "debug"  # also measures gradients of the parameter tensors of hosts
 
 
 @spec
@@ -43,12 +42,8 @@ class TelemetrySpec(Spec):
 
     PATH: ClassVar[str] = "telemetry"
 
-    level: Annotated[Literal["off", "normal", "debug"], Flag("--telemetry-level", "L", OUTPUT)] = (
-        "normal"
-    )
-    """off, normal, debug (default normal): nothing, the log, and gradients of every layer of the
-    hosts too
-    """
+    level: Annotated[Literal["off", "normal"], Flag("--telemetry-level", "L", OUTPUT)] = "normal"
+    """off or normal (default normal): nothing, or the log"""
     dir: Annotated[
         FilePath | None, Null("the run directory"), Flag("--telemetry-dir", "DIR", OUTPUT)
     ] = None

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.config.telemetry_spec import LEVEL_DEBUG
 from morphogen.data.feed import Feed
 from morphogen.env.capture import Capture
 from morphogen.env.environment import Environment
@@ -127,7 +126,7 @@ def train_piece(
     mark("data")
     draws = feed.epoch(state)
     mark("train")
-    start = start_epoch(state, plan, net=net, layer_norms=spec.telemetry.level == LEVEL_DEBUG)
+    start = start_epoch(state, plan, net=net)
     first = torch.zeros(1, dtype=torch.int64, device=state.key.device)
     progress, _ = capture.repeat(train_next, (start, first), spec.data.minibatches, fetch)
     return finish_epoch(state, progress, plan, net=net)

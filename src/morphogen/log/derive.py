@@ -38,7 +38,7 @@ PENALTY = "governor"  # the reward component that a rollback pays; a rule withou
 NO_VALUE: Any = None  # annotations of numpy refuse None as an array
 # Columns of fields with other names, and the enums of codes.
 COLUMNS = name_map(
-    "loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm, "
+    "loss=val_loss, streak=panic_streak, interaction=interaction_sum, "
     "alpha_target=blend_target, passed=gate_passed, accuracy=acc_before"
 )
 CODES = {

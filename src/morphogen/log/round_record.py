@@ -38,7 +38,6 @@ class RunFacts:
     envs: int  # of the complete run
     samples: int  # that a host is trained on, per epoch
     blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
-    layers: tuple[str, ...] = ()  # parameter tensors of the hosts
     device: str = "cpu"  # of the envs
     objective: str = DELIVERED  # of the task
     # numbers of the host, for the manifest of a topology
@@ -72,9 +71,7 @@ class RoundRecord:
 
 # Column -> its flag: not measured where that is False.
 VALID = {
-    **dict.fromkeys(
-        ("train_loss", "train_acc", "host_gradient_norm", "host_layer_norm"), "train_valid"
-    ),
+    **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), "train_valid"),
     **dict.fromkeys(("contribution", "shapley"), "contribution_valid"),
     **dict.fromkeys(
         ("gradient_norm", "gradient_health", "vanishing", "exploding"), "gradient_valid"

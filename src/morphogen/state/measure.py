@@ -44,8 +44,6 @@ class TrainMetrics(FrozenTree):
     """int64 [E], skipped ones that a lower loss scale may mend."""
     host_gradient_norm: Tensor
     """float32 [E], root mean square over minibatches."""
-    host_layer_norm: Tensor
-    """float32 [E, L], the same by parameter tensor of the host; [E, 0]: not measured."""
     seed_skipped: Tensor
     """bool [E], an incubating seed skipped a step."""
 

@@ -16,8 +16,6 @@ class MinibatchStats(NamedTuple):
     correct: Tensor  # float [E], share of the samples
     finite: Tensor  # bool [E], the step of the host was applied
     norm: Tensor  # float [E], gradient of the host before clipping, L2
-    # float [E, L], the same by parameter tensor; None: not measured
-    layer_norms: Tensor | None = None
 
 
 class EnvTally(NamedTuple):
@@ -27,8 +25,6 @@ class EnvTally(NamedTuple):
     sums: Tensor
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
-    # float [E, L], squares of the norms by parameter tensor; None: not measured
-    layers: Tensor | None = None
 
 
 class SeedTally(NamedTuple):
@@ -42,16 +38,14 @@ class SeedTally(NamedTuple):
     skipped: Tensor  # bool [E, S]
 
 
-def empty_tally(like: Tensor, layers: int = 0) -> EnvTally:
-    """Tally of an epoch before its first minibatch.  like float [E, ...]; layers: L, 0 = not
-    measured.
+def empty_tally(like: Tensor) -> EnvTally:
+    """Tally of an epoch before its first minibatch.  like float [E, ...].
 
     No two leaves share a tensor: a compiled graph is specialised on aliasing.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
     finite, total = (zeros(dtype=torch.int64) for _ in range(2))
-    squares = like.new_zeros(like.shape[0], layers) if layers else None
-    return EnvTally(like.new_zeros(like.shape[0], 3), finite, total, squares)
+    return EnvTally(like.new_zeros(like.shape[0], 3), finite, total)
 
 
 def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
@@ -68,11 +62,8 @@ def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """Add the measurements of one minibatch."""
     values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
     broken = ~stats.finite.unsqueeze(-1)
-    layers = tally.layers
     sums = tally.sums + values.masked_fill(broken, 0.0)
-    if layers is not None and stats.layer_norms is not None:
-        layers = layers + stats.layer_norms.square().masked_fill(broken, 0.0)
-    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1, layers)
+    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
 
 
 def add_seed_stats(
@@ -101,14 +92,6 @@ def env_averages(tally: EnvTally) -> tuple[Tensor, Tensor, Tensor]:
     """
     loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
     return loss, 100.0 * correct, square.sqrt()
-
-
-def layer_averages(tally: EnvTally) -> Tensor:
-    """Root mean squares of the norms of the host's parameter tensors.  -> [E, L]; [E, 0]: not
-    measured.
-    """
-    layers = tally.sums[:, :0] if tally.layers is None else tally.layers
-    return (layers / tally.finite.clamp(min=1).unsqueeze(-1)).sqrt()
 
 
 def seed_averages(tally: SeedTally, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:

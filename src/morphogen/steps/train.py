@@ -96,11 +96,10 @@ class TrainState(NamedTuple):
     scaling: LossScales
 
 
-def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = False) -> TrainState:
+def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     """Gather everything that trains in this epoch.
 
     Shapes: state [E], after `tick` and `init_seeds` -> TrainState, hosts float32 [E, P].
-    layer_norms: measure the gradients of the hosts by parameter tensor too.
 
     Example:
         >>> import morphogen as mg
@@ -128,8 +127,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     seeds = minibatch_tally.empty_seed_tally(host.params, slots.stage)
     good = state.scaling.good_minibatches
     scaling = LossScales(state.scaling.loss_scale, good, torch.zeros_like(good))
-    layers = len(net.networks.layout().leaves) if layer_norms else 0
-    tally = minibatch_tally.empty_tally(host.params, layers)
+    tally = minibatch_tally.empty_tally(host.params)
     return TrainState(*pair, slots.skip_streak, tally, seeds, context, scaling)
 
 
@@ -198,11 +196,7 @@ def train_minibatch(
         train_state = train_state._replace(
             scaling=LossScales(*after, scaling.overflowed + mendable)
         )
-    layers = None
-    if train_state.tally.layers is not None:
-        parts = net.networks.layout().leaf_parts(host_grad)
-        layers = torch.stack([l2_norm(part) for _, part in parts], dim=-1)
-    measured = MinibatchStats(loss, correct, finite, norm, layers)
+    measured = MinibatchStats(loss, correct, finite, norm)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     host, velocity = sgd(
         train_state.weights.host,
@@ -349,7 +343,6 @@ def finish_epoch(
         skipped=train_state.tally.total - train_state.tally.finite,
         overflowed=scaling.overflowed,
         host_gradient_norm=norm,
-        host_layer_norm=minibatch_tally.layer_averages(train_state.tally),
         seed_skipped=train_state.seed_tally.skipped.any(-1),
     )
     after = replace(

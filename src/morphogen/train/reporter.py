@@ -48,7 +48,6 @@ def build_facts(setup: Setup) -> RunFacts:
         task=spec.task,
         slots=net.names,
         blueprints=code_labels(net.kinds),
-        layers=tuple(leaf.name for leaf in net.networks.layout().leaves),
         components=setup.rule.components,
         epochs=spec.episode_length,
         success_accuracy=setup.task.success,
@@ -167,12 +166,9 @@ class Reporter:
         return {name: torch.from_numpy(column) for name, column in self._stack().items()}
 
     def _stack(self) -> dict[str, Array]:
-        """Return the columns of the round, [t, E, ...]; unknown numbers are nan."""
+        """Return the columns of the round, [t, E, ...]."""
         last = self._records[-1] if self._records else {}
-        return {
-            name: np.stack([_like(record[name], leaf) for record in self._records])
-            for name, leaf in last.items()
-        }
+        return {name: np.stack([record[name] for record in self._records]) for name in last}
 
     def restore(self, state: TelemetryState, columns: Mapping[str, Tensor], epoch: int) -> None:
         """Restore the state and the columns of a reporter of the same run before an epoch.
@@ -198,11 +194,6 @@ class Reporter:
         return self.writer.close(*final_events)
 
 
-def _like(row: Array, last: Array) -> Array:
-    """Return the row, or unknown numbers where a run that resumed at another level has others."""
-    return row if row.shape == last.shape else np.full_like(last, np.nan)
-
-
 # Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
 _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
@@ -221,7 +212,7 @@ _RECORDED = {
     "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",
     "step.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
     "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, "
-    "overflowed, seed_skipped, host_gradient_norm, host_layer_norm",
+    "overflowed, seed_skipped, host_gradient_norm",
     "step.validation": "val_loss=loss",
     "step": "host_params, params=seed_params",
     "step.measured": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, "

@@ -7,7 +7,6 @@ from support.extras import rows_of_extra
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.env.capture import Capture, open_capture
 from morphogen.env.setup import build_setup
 from morphogen.extras.cpu_graphs.recorder import CpuGraphs
@@ -18,7 +17,6 @@ CASES = {
     "resident": {},
     **rows_of_extra("streaming", lambda: {"streamed": {"data": {"placement": "streamed"}}}),
     "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
-    "debug": {"telemetry": TelemetrySpec(level="debug")},
     **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),
 }
 

@@ -13,7 +13,6 @@ from support.small_runs import tiny
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import flatten_names
 from morphogen.env.setup import build_setup
 from morphogen.errors import RankError
@@ -24,7 +23,6 @@ from morphogen.state.tree_ops import replace
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from tests.extras.ranks.thread_ranks import run_ranks
 
-DEBUG = TelemetrySpec(level="debug")
 TINY = {"task": "tiny", "data": DataSpec()}
 RUNS = {
     **rows_of_extra(
@@ -118,11 +116,11 @@ def assert_equal_runs(spec, ranks, kind=Scheduler):
     ("kind", "ranks"), [(kind, 2 if kind == "heuristic" else 4) for kind in RUNS]
 )
 def test_ranks_end_with_the_bits_of_one_process(kind, ranks):
-    assert_equal_runs(tiny(envs=16, rounds=2, telemetry=DEBUG, **RUNS[kind]), ranks)
+    assert_equal_runs(tiny(envs=16, rounds=2, **RUNS[kind]), ranks)
 
 
 def test_a_host_that_is_not_finite_breaks_no_other_rank():
-    events = assert_equal_runs(tiny(envs=8, telemetry=DEBUG), 2, BrokenEnv)
+    events = assert_equal_runs(tiny(envs=8), 2, BrokenEnv)
     assert {where["env"] for name, where, _ in events if name == "RolledBack"} == {5}
 
 

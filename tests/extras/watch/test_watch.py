@@ -121,7 +121,7 @@ def test_a_run_without_a_log_is_refused(run):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "telemetry": {"level": "off"}}))
     with pytest.raises(
-        ConfigError, match=r"expected a run with telemetry.level normal or debug, got .* with off"
+        ConfigError, match=r"expected a run with telemetry.level normal, got .* with off"
     ):
         watch(run, once=True)
 

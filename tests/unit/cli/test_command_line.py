@@ -61,7 +61,7 @@ FLAG_TABLE = """
 --no-deterministic | engine.deterministic | false
 --tf32 | engine.tf32 | true
 --amp bfloat16 | engine.amp | "bfloat16"
---telemetry-level debug | telemetry.level | "debug"
+--telemetry-level off | telemetry.level | "off"
 --telemetry-dir some/where | telemetry.dir | "some/where"
 --checkpoint-every 4 | checkpoint.every_rounds | 4
 --keep 2 | checkpoint.keep | 2

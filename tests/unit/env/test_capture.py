@@ -11,7 +11,6 @@ import torch
 from support.captured_runs import MINIBATCHES, RESTLESS, run, spec_of
 from support.graph_recorder import GraphRecorder
 
-from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Feed
 from morphogen.env import trained_networks
 from morphogen.env.capture import Capture
@@ -27,7 +26,7 @@ def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
     settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "resident"}}
     recorder = GraphRecorder()
-    captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))
+    captured, history, states = run(recorder, **settings)
     _, plain_history, plain_states = run(None, **settings)
     assert history == plain_history
     assert trees_equal(states, plain_states)

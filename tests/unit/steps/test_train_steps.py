@@ -14,10 +14,10 @@ NET = small_states.net()
 STAGES = {"training": 3, "blending": 4, "holding": 5, "fossilized": 6}
 
 
-def epoch(state, net=NET, *, batches=2, spec=small_states.SPEC, seed=0, layer_norms=False):
+def epoch(state, net=NET, *, batches=2, spec=small_states.SPEC, seed=0):
     """One epoch -> state, metrics, minibatches."""
     plan = small_states.plan(state, net)
-    progress, seen = start_epoch(state, plan, net=net, layer_norms=layer_norms), []
+    progress, seen = start_epoch(state, plan, net=net), []
     for m in range(batches):
         batch = small_states.batch(net, state.batch_size[0], seed=seed + m)
         batch = batch.replace(inputs=batch.inputs.to(state.host.params.dtype))
@@ -223,22 +223,6 @@ def test_gradient_leaves_are_measured_where_a_seed_runs_and_nowhere_else():
         metrics.host_gradient_norm / host.sqrt() + 1e-8
     ).unsqueeze(-1)
     torch.testing.assert_close(after.slots.gradient_ratio, torch.where(runs, wanted, 0.0))
-
-
-def test_the_norms_of_a_hosts_tensors_are_measured_on_request_and_add_up_to_that_of_the_host():
-    state = small_states.mixed(NET, 10, seed=1)
-    bare, without, _ = epoch(state)
-    after, metrics, _ = epoch(state, layer_norms=True)
-    assert metrics.host_layer_norm.shape == (10, len(NET.networks.layout().leaves))
-    assert without.host_layer_norm.shape == (10, 0)
-    torch.testing.assert_close(
-        metrics.host_layer_norm.square().sum(-1).sqrt(), metrics.host_gradient_norm
-    )
-    assert (metrics.host_layer_norm > 0).all()
-    assert all(
-        one.equal(other)
-        for one, other in zip(bare.values(True, True), after.values(True, True), strict=True)
-    )
 
 
 def test_a_seeds_norm_is_that_of_its_gradient_with_the_gate():

@@ -89,7 +89,7 @@ def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
 @pytest.mark.parametrize(
     "case",
     [
-        ("tiny", "debug", "resident", "off"),
+        ("tiny", "normal", "resident", "off"),
         pytest.param(
             ("digits_impaired", "normal", "streamed", "float16"), marks=needs_extra("streaming")
         ),

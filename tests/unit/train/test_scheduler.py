@@ -61,7 +61,7 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, reported, cif
     event.
     """
     few = {"rounds": 2, "episode_length": 3, "ppo": PpoSpec(epochs=1)}
-    telemetry = TelemetrySpec(level="debug" if reported else "off")
+    telemetry = TelemetrySpec(level="normal" if reported else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
     seen = MemorySink()

@@ -6,7 +6,6 @@ import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from support.small_runs import tiny_setup
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError
 from morphogen.log.codec import pack
-from morphogen.log.derive import derive_events
 from morphogen.log.jsonl import encode
 from morphogen.log.record_files import encode_record
 from morphogen.log.round_summary import RoundCosts
@@ -145,24 +143,6 @@ def equal(one, other):
             one, other, equal_nan=one.dtype.kind == "f"
         )
     return type(one) is type(other) and (one == other or one != one)
-
-
-@needs_extra("details")
-def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
-    sink, reported = MemorySink(), list(beats(7))
-    records: list[Any] = [beat[1] for beat in reported[:EPOCHS]]
-    for record in records[:2]:
-        record["host_layer_norm"] = record["host_layer_norm"][:, :0]
-    first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
-    followed(first, reported[:2])
-    second.restore(*through_a_file(first), 2)
-    followed(second, reported[2 : EPOCHS + 1])
-    first.close()
-    second.close()
-    derived = derive_events(sink.records[0], {"HostGradients"})
-    measured = [event.data.norm[0][0] is not None for event in derived]
-    trained = [bool(record["train_valid"][0]) for record in records]
-    assert measured == [False, False, *trained[2:]]
 
 
 @pytest.mark.slow

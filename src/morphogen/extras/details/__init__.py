@@ -2,8 +2,8 @@
 
 For readers who ask why a slot did not move, what a policy chose from, or where a reward came from.
 
-    detail_kinds    `ActionsTaken`, `SlotsMeasured`, `AttributionMissing`, `RewardsPaid`,
-                    `HostGradients` about all envs in an epoch; `GateEvaluated`, `AnomalySeen`,
+    detail_kinds    `ActionsTaken`, `SlotsMeasured`, `AttributionMissing`, `RewardsPaid`
+                    about all envs in an epoch; `GateEvaluated`, `AnomalySeen`,
                     `SnapshotTaken`, `HostStabilized`, `TopologyRecorded` about one env or slot
     detail_rules    the rules that derive them from the record of a round
 

@@ -81,13 +81,6 @@ class RewardsPaid(EpochEvent):
     potential_by_slot: RealTable  # by Shapley value
 
 
-class HostGradients(EpochEvent):
-    """Gradients of the hosts by parameter tensor, before clipping; of runs at level debug."""
-
-    names: Names
-    norm: RealTable  # [E][names], root mean square over minibatches
-
-
 class GateEvaluated(SlotEvent):
     """A gate was asked."""
 

@@ -137,14 +137,6 @@ def _slot_fields(places: Places) -> Row:
     return {name: places[f"after.{name}"] for name in ("age", "epochs_in_stage")}
 
 
-def _has_layers(columns: Columns) -> Array:
-    return np.full(len(columns["stage"]), columns["host_layer_norm"].size > 0)
-
-
-def _gradient_fields(places: Places) -> Row:
-    return {"names": places.facts.layers}
-
-
 def _reward_fields(places: Places) -> Row:
     totals = np.cumsum(places.columns["components"], axis=0, dtype=np.float64)
     return {"names": places.facts.components, "totals": totals[places.index]}
@@ -160,7 +152,6 @@ RULES = (
     EventRule(kinds.HostStabilized, (ONE_ENV, 7), _is_settled),
     EventRule(kinds.TopologyRecorded, (ONE_ENV, 9), _is_grown, _topology_fields),
     EventRule(kinds.ActionsTaken, (DETAILS, 0), fields=_action_fields),
-    EventRule(kinds.HostGradients, (DETAILS, 1), _has_layers, _gradient_fields),
     EventRule(kinds.SlotsMeasured, (DETAILS, 2), fields=_slot_fields),
     EventRule(kinds.AttributionMissing, (DETAILS, 3), _has_missing, _missing_fields),
     EventRule(kinds.RewardsPaid, (DETAILS, 4), fields=_reward_fields),

@@ -46,7 +46,6 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
         skipped=torch.zeros_like(state.clock.epoch),
         overflowed=torch.zeros_like(state.clock.epoch),
         host_gradient_norm=torch.zeros_like(signals.val_loss),
-        host_layer_norm=signals.val_loss.new_zeros(len(fine), 0),
         seed_skipped=none.any(-1),
     )
 

@@ -140,10 +140,7 @@ def run_study(
 
 def _arm_label(name: str) -> str:
     """Short name of an arm: its file, or its kind."""
-    kind, _, file = name.partition(":")
-    if kind == "oracle":
-        return kind
-    return Path(file).stem if name.startswith(FILE_ARMS) else name
+    return Path(name.partition(":")[2]).stem if name.startswith(FILE_ARMS) else name
 
 
 def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:

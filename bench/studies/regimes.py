@@ -121,15 +121,15 @@ def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], repor
     instances = training_instances(spec, count)
     fixed = {"wait": build_schedule((), spec), **rivals}
     played = score_schedules(context, list(fixed.values()), instances, worlds=[0])[:, 0]
-    search = search_along_regimes(context, instances)
-    own = [build_schedule(candidate, spec) for candidate in search.picks]
+    picks = [candidate for candidate, _ in search_along_regimes(context, instances)]
+    own = [build_schedule(candidate, spec) for candidate in picks]
     values = dict(zip(fixed, played, strict=True))
     values["clairvoyant"] = score_pairs(context, own, instances, worlds=[0])[0]
     starts = regime_starts(spec, instances)
     ops = Counter(op for one in own for op in {Op(step.action[Head.OP]).name for step in one.steps})
     later = [
         any(growth.epoch >= begins[1] for growth in candidate)
-        for candidate, begins in zip(search.picks, starts, strict=True)
+        for candidate, begins in zip(picks, starts, strict=True)
         if begins[1:]
     ]
     return {
@@ -143,16 +143,12 @@ def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], repor
         "picks": [schedule.name for schedule in own],
         "prunes": float(
             np.mean(
-                [
-                    any(growth.pruning is not None for growth in candidate)
-                    for candidate in search.picks
-                ]
+                [any(growth.pruning is not None for growth in candidate) for candidate in picks]
             )
         ),
         "grows_later": float(np.mean(later)) if later else 0.0,
         "regimes": float(np.mean([len(one) for one in starts])),
         "ops": {op.name: ops[op.name] / count for op in Op},
-        "schedules_tried": search.tried,
     }
 
 

@@ -22,8 +22,8 @@ that builds it from the spec of a run:
     PRESETS      preset             morphogen.presets     settings in the form of a config file
     KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs
                  of the task
-    ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer`
-                 of `evaluation.arms`
+    ARMS         --arms             morphogen.arms        function (context, episodes, results) ->
+                 `ArmResult`
     LOGGERS      telemetry.loggers  morphogen.loggers     class of sinks, see
                  `log.writer.LoggerPlace`
     FEEDS        data.placement     morphogen.feeds      class of `data.feed.Feed` for a vector env
@@ -36,8 +36,6 @@ that builds it from the spec of a run:
                  distribution
     MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
                  of this distribution
-
-The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
 
 from collections.abc import Callable
@@ -131,7 +129,7 @@ ARMS: Registry[Function] = Registry(
     "arm",
     setting="arms",
     group="morphogen.arms",
-    expected="a function (argument, setup) that returns the player of an arm",
+    expected="a function (context, episodes, results) -> ArmResult",
 )
 LOGGERS: Registry[Any] = Registry(
     "logger",

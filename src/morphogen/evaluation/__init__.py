@@ -7,9 +7,8 @@ For readers who ask "is the policy better than a fixed schedule?".  Entry points
                  `morphogen.arms`)
     bootstrap    intervals, paired differences
 
-An offered arm is a function `(argument, setup) -> player`.  The argument is the text after a colon
-in the name of the arm.  A player gets the context of the evaluation, the number of episodes and the
-results so far.
+An offered arm is a function `(context, episodes, results) -> ArmResult`: it gets the context of the
+evaluation, the number of episodes and the results so far.
 
 All arms see the same instances, batches and noise (common random numbers), so differences are
 paired.

@@ -1,5 +1,6 @@
 """Arms of an evaluation by name: policies, and arms that packages offer (`config.parts.ARMS`)."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +19,6 @@ from morphogen.vocab.text import format_choice
 Report = Callable[[str], None]  # receives lines of progress
 
 
-def policy_prefixes() -> tuple[str, ...]:
-    """Return the texts before the file of a policy in the name of an arm."""
-    return (*(f"{kind}:" for kind in FILE_POLICIES), TRAINED_PREFIX)
-
-
 def drop_line(line: str) -> None:
     """Receive a line of progress and drop it."""
 
@@ -36,10 +32,13 @@ class PlayContext:
     report: Report = drop_line
 
 
+def open_context(setup: Setup, report: Report) -> PlayContext:
+    """Return the context of an evaluation with transfers of its own."""
+    return PlayContext(setup, Transfers(setup.device, time.perf_counter), report)
+
+
 # Receives the context, the number of held-out episodes, and the results so far.
 ArmPlayer = Callable[[PlayContext, int, Mapping[str, ArmResult]], ArmResult]
-# receives the text after the colon in the name of an arm, or ""
-ArmBuilder = Callable[[str, Setup], ArmPlayer]
 
 
 def policy_player(arm: Arm, name: str) -> ArmPlayer:
@@ -52,18 +51,6 @@ def policy_player(arm: Arm, name: str) -> ArmPlayer:
         return play_arm(context.setup, context.transfers, arm, name=name, episodes=episodes)
 
     return play_policy
-
-
-def without_argument(name: str, player: ArmPlayer) -> ArmBuilder:
-    """Return the builder of an arm whose name has no argument."""
-
-    def build(argument: str, setup: Setup) -> ArmPlayer:
-        del setup
-        if argument:
-            raise ConfigError(f"arms: expected {name}, got {name}:{argument}")
-        return player
-
-    return build
 
 
 def play_arms(
@@ -109,21 +96,12 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     Files are read once, here, so that their errors are reported before any arm is played.
     """
     known = [*POLICIES, *ARMS]
-    prefixes = policy_prefixes()
+    prefixes = (*(f"{kind}:" for kind in FILE_POLICIES), TRAINED_PREFIX)
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in prefixes)])
     wanted = list(dict.fromkeys(names))
-    offered = {
-        name: name.partition(":")
-        for name in wanted
-        if name not in POLICIES and not name.startswith(prefixes)
-    }
-    unknown = [name for name, (part, _, _) in offered.items() if part not in ARMS]
+    unknown = [name for name in wanted if name not in known and not name.startswith(prefixes)]
     raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
-    players: dict[str, ArmPlayer] = {}
-    for name in wanted:
-        if name in offered:
-            part, _, argument = offered[name]
-            players[name] = ARMS[part](argument, setup)
-        else:
-            players[name] = policy_player(build_arm(name, setup), name)
-    return players
+    return {
+        name: ARMS[name] if name in ARMS else policy_player(build_arm(name, setup), name)
+        for name in wanted
+    }

@@ -65,7 +65,7 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
     candidates = grown()
     instances = training_instances(setup.spec, 3)
     schedules = [build_schedule(candidate, setup.spec) for candidate in candidates]
-    values = score_schedules(context_of(setup), schedules, instances, worlds=(0, 2), rows=5)
+    values = score_schedules(context_of(setup), schedules, instances, worlds=(0, 2))
     assert values.shape == (4, 2, 3)
     for k, candidate in enumerate(candidates):
         for w, number in enumerate((0, 2)):

@@ -12,6 +12,8 @@ from support.small_runs import QUICK, context_of, tiny, tiny_setup
 
 import morphogen as mg
 from morphogen.config.task import TASKS
+from morphogen.env.environment import open_environment
+from morphogen.extras.search import instance_sets
 from morphogen.extras.search.candidates import (
     RESTING_EPOCHS,
     GrowthStep,
@@ -19,7 +21,11 @@ from morphogen.extras.search.candidates import (
     is_feasible,
 )
 from morphogen.extras.search.clairvoyant import lay_plan, regime_starts, search_along_regimes
-from morphogen.extras.search.instance_sets import score_pairs, training_instances
+from morphogen.extras.search.instance_sets import (
+    held_out_instance_sets,
+    score_pairs,
+    training_instances,
+)
 from morphogen.vocab.blueprint import Blueprint
 
 RegimeSpec = pytest.importorskip("morphogen.extras.regimes.regime_spec").RegimeSpec
@@ -92,17 +98,35 @@ def test_the_search_finds_what_is_best_where_it_is_played_again():
     instances = training_instances(setup.spec, 2)
     said: list[str] = []
     context = replace(context_of(setup), report=said.append)
-    found = search_along_regimes(context, instances)
-    assert len(found.picks) == 2
-    assert all(is_feasible(candidate, setup.spec) for candidate in found.picks)
+    picks, values = zip(*search_along_regimes(context, instances), strict=True)
+    assert len(picks) == 2
+    assert all(is_feasible(candidate, setup.spec) for candidate in picks)
     assert len(said) == 4
-    schedules = [build_schedule(candidate, setup.spec) for candidate in found.picks]
-    again = score_pairs(context, schedules, instances, worlds=(1, 2, 3), rows=64).mean(axis=0)
-    assert np.allclose(again, found.values, atol=1e-6)
-    idle = score_pairs(
-        context, [build_schedule((), setup.spec)] * 2, instances, worlds=(1, 2, 3), rows=64
-    )
-    assert (found.values >= idle.mean(axis=0) - 1e-6).all()
+    schedules = [build_schedule(candidate, setup.spec) for candidate in picks]
+    again = score_pairs(context, schedules, instances, worlds=(1, 2, 3)).mean(axis=0)
+    assert np.allclose(again, values, atol=1e-6)
+    idle = score_pairs(context, [build_schedule((), setup.spec)] * 2, instances, worlds=(1, 2, 3))
+    assert (np.array(values) >= idle.mean(axis=0) - 1e-6).all()
+
+
+@needs_extra("whitebox")
+def test_no_schedule_is_tried_in_the_world_in_which_the_arm_is_judged(monkeypatch):
+    env = mg.make("whitebox", envs=3, seed=0, episode_length=6, instances="held-out")
+    wanted = held_out_instance_sets(env.spec, 3)[0].tasks
+    played = []
+
+    def noted(*args, **knobs):
+        played.append((knobs["envs"], knobs.get("tasks")))
+        return open_environment(*args, **knobs)
+
+    monkeypatch.setattr(instance_sets, "open_environment", noted)
+    mg.play_arms(env, ("clairvoyant",))
+    *tried, judged = played
+    assert tried
+    for key, tasks in tried:
+        assert tasks is not None
+        assert not {int(word) for word in key[:, 0]} & {int(word) for word in wanted[:, 0]}
+    assert torch.equal(judged[0], wanted)
 
 
 @needs_extra("whitebox")

@@ -7,7 +7,7 @@ import pytest
 from support.small_runs import QUICK, tiny
 
 import morphogen as mg
-from morphogen.evaluation.arms import PlayContext, open_arms
+from morphogen.evaluation.arms import PlayContext
 from morphogen.extras.search.replays import nearest_widths
 
 
@@ -61,15 +61,6 @@ def test_where_nothing_grew_the_hosts_are_those_of_the_run():
     results = mg.play_arms(env, ("static-params", "schedule"), {"wait": mg.play(env, "wait")})
     for name in ("static-params", "schedule"):
         assert np.array_equal(results[name].traces.accuracy, results["wait"].traces.accuracy)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("static:x", "static, got static:x"), ("oracle", "oracle:FILE, got oracle")],
-)
-def test_an_arm_with_another_argument_is_refused(name, expected):
-    with pytest.raises(mg.ConfigError, match=f"arms: expected {expected}"):
-        open_arms([name], mg.make("tiny", envs=2).setup)
 
 
 def test_a_host_without_a_width_is_refused():

@@ -12,7 +12,7 @@ from support.small_runs import context_of
 import morphogen as mg
 from morphogen.cli.main import main
 from morphogen.env.setup import build_setup
-from morphogen.extras.search import threshold_search
+from morphogen.extras.search import successive_halving, threshold_search
 from morphogen.extras.search.instance_sets import training_instances
 from morphogen.extras.search.threshold_search import (
     GRID,
@@ -40,7 +40,7 @@ def test_candidates_are_those_of_the_grid_the_own_ones_first_and_the_same_every_
 
 def test_what_is_near_differs_in_one_threshold():
     thresholds = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
-    near = near_thresholds(thresholds, SPEC)
+    near = near_thresholds([thresholds], SPEC)
     names = ("blueprints", "slots", *GRID)
     changed = [
         [name for name in names if getattr(other, name) != getattr(thresholds, name)]
@@ -53,10 +53,14 @@ def test_what_is_near_differs_in_one_threshold():
 
 def test_a_level_of_the_loss_is_searched_where_the_run_has_one():
     without, levels = mg.HeuristicSpec(), mg.HeuristicSpec(min_loss=0.6)
-    assert {thresholds.min_loss for thresholds in near_thresholds(without, SPEC)} == {None}
+    assert {thresholds.min_loss for thresholds in near_thresholds([without], SPEC)} == {None}
     assert {thresholds.min_loss for thresholds in draw_thresholds(SPEC)} == {None}
     other = replace(SPEC, heuristic=levels)
-    assert {thresholds.min_loss for thresholds in near_thresholds(levels, other)} == {0.4, 0.6, 0.8}
+    assert {thresholds.min_loss for thresholds in near_thresholds([levels], other)} == {
+        0.4,
+        0.6,
+        0.8,
+    }
     assert {thresholds.min_loss for thresholds in draw_thresholds(other)[1:]} == {
         None,
         0.2,
@@ -79,27 +83,31 @@ def test_the_value_of_rules_is_that_of_their_episodes():
     assert np.allclose(found[1], alone)  # the white box has the same worlds in all siblings
 
 
-@pytest.mark.slow
-def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
+@pytest.fixture
+def quick(monkeypatch):
+    """A search of few candidates."""
     monkeypatch.setattr(threshold_search, "DRAWN", 40)
-    monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (6, 3))
+    monkeypatch.setattr(threshold_search, "PARENTS", 2)
+    monkeypatch.setattr(successive_halving, "NEXT_TRIALS", ((3, 8), (1, 3)))
+
+
+@pytest.mark.slow
+def test_the_search_ends_with_better_rules_than_it_began_with(quick):
     said: list[str] = []
-    found = search_thresholds(SPEC, instances=12, worlds=1, report=said.append)
-    context = context_of(build_setup(SPEC))
+    context = replace(context_of(build_setup(SPEC)), report=said.append)
+    numbers, data = search_thresholds(context, instances=12, worlds=1)
     instances = training_instances(SPEC, 12)
     own = score_thresholds(context, SPEC.heuristic, instances, worlds=[0]).mean()
-    best = score_thresholds(context, found.best, instances, worlds=[0]).mean()
-    assert found.numbers["value"] == pytest.approx(best)
+    rules = SPEC.with_settings(**json.loads(data)).heuristic
+    best = score_thresholds(context, rules, instances, worlds=[0]).mean()
+    assert numbers["value"] == pytest.approx(best)
+    assert numbers["value of the own thresholds"] == pytest.approx(own)
     assert best > own
     assert len(said) == 3
 
 
 @pytest.mark.slow
-def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(threshold_search, "DRAWN", 6)
-    monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (3, 2))
+def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(quick, tmp_path, capsys):
     file = tmp_path / "rules.json"
     words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
     main(["tune", *words, "--family", "reactive", "--on", "6", "--out", str(file)])

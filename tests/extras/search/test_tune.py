@@ -44,10 +44,9 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(
     monkeypatch.chdir(tmp_path)
     assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
     shown = capsys.readouterr()
-    assert "files: best.json, best.portfolio.json" in shown.out
-    assert "mean value" in shown.out
-    assert shown.err.count("schedules on") == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json", "best.portfolio.json"]
+    assert "file: best.json" in shown.out
+    assert shown.err.count("candidates on") == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json"]
     words = [*SETTINGS, "--policy", "schedule:best.json", "--rounds=1", "--quiet", "--out=run"]
     assert main.main(["train", "heuristic", *words]) == 0
 
@@ -57,10 +56,6 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(
     [
         (["--out", "new.json", "--on", "0"], "--on: expected an integer in 1"),
         (["--out", "there.json"], "--out: expected a new file, got there.json, which exists"),
-        (
-            ["--out", "half.json"],
-            "the portfolio: expected a new file, got half.portfolio.json, which exists",
-        ),
         ([], "the following arguments are required: --out"),
         (["--out", "new.json", "--family", "raective"], "reactive"),
     ],
@@ -69,17 +64,16 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
     tmp_path, monkeypatch, capsys, words, said
 ):
     monkeypatch.chdir(tmp_path)
-    for name in ("there.json", "half.portfolio.json"):
-        (tmp_path / name).write_text("")
+    (tmp_path / "there.json").write_text("")
     assert main.main(["tune", *words]) == 2
     assert said in capsys.readouterr().err
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @needs_extra("whitebox")
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
-def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
+@pytest.mark.parametrize("family", ["open", "reactive"])
+def test_json_has_the_best_and_its_file(tmp_path, monkeypatch, capsys, family):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("morphogen.extras.search.threshold_search.DRAWN", 6)
     out = tmp_path / "best.json"
@@ -98,7 +92,6 @@ def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, 
     ]
     assert main.main(["tune", *words]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["files"][0] == str(out)
+    assert found["file"] == str(out)
     assert found["instances"] == 6
     assert isinstance(found["value"], float)
-    assert len(found.get("tables", {})) == tables

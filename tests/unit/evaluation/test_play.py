@@ -23,7 +23,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import fetch_traces, run_episodes
 from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import open_arms, without_argument
+from morphogen.evaluation.arms import open_arms
 from morphogen.evaluation.play import play_arm
 from morphogen.log.round_summary import running_value
 from morphogen.vocab.blueprint import Blueprint
@@ -135,21 +135,18 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
     assert "network value" in results["wait"].table_row(grown, seed=0)
 
 
-def test_an_arm_of_a_package_gets_its_argument_and_the_results_so_far():
-    def build(argument, setup):
-        def play(context, episodes, results):
-            assert (context.setup, episodes, list(results)) == (setup, 4, ["grown"])
-            return replace(results["grown"], policy=argument)
-
-        return play
-
-    ARMS.register("again", build)
+def test_an_arm_of_a_package_gets_the_results_so_far():
     env = mg.make("tiny", envs=4, episode_length=3, instances="held-out")
-    results = mg.play_arms(env, ("again:twice",), {"grown": mg.play(env, "random")})
-    assert results["again:twice"].policy == "twice"
-    ARMS.register("alone", without_argument("alone", build("", env.setup)))
-    with pytest.raises(ConfigError, match="arms: expected alone, got alone:x"):
-        mg.play_arms(env, ("alone:x",))
+
+    def play(context, episodes, results):
+        assert (context.setup, episodes, list(results)) == (env.setup, 4, ["grown"])
+        return replace(results["grown"], policy="twice")
+
+    ARMS.register("again", play)
+    results = mg.play_arms(env, ("again",), {"grown": mg.play(env, "random")})
+    assert results["again"].policy == "twice"
+    with pytest.raises(ConfigError, match=r"arms: expected .*, again, .*, got \"again:x\""):
+        mg.play_arms(env, ("again:x",))
 
 
 def test_traces_of_an_episode_are_those_of_its_epochs():

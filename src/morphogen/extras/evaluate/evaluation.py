@@ -1,6 +1,5 @@
 """Evaluate the policy of a run and other arms on the same held-out instances, with statistics."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,10 @@ import torch
 
 from morphogen.config import files
 from morphogen.config.spec import RIVALS, VALIDATION, SplitName
-from morphogen.device.transfers import Transfers
 from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
+from morphogen.evaluation.arms import PlayContext, open_arms, open_context, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate
 from morphogen.evaluation.play import (
     SHARE_TITLE,
@@ -87,7 +85,7 @@ def evaluate(
         setup = select_split(
             split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange)
         )
-        context = PlayContext(setup, Transfers(setup.device, time.perf_counter), report)
+        context = open_context(setup, report)
         results = _play_all(context, run, names, episodes, greedy=greedy)
         contents: Row = {
             "run_id": manifest["run_id"],

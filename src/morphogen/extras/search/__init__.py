@@ -2,15 +2,13 @@
 
 For readers who ask "what could a policy reach, and what without looking?".  Entry points:
 
-    tune                 the command `tune`: the best schedule, a portfolio, or the best thresholds
+    tune                 the command `tune`: the best schedule, or the best thresholds
     candidates           candidates for fixed schedules, and their neighbours
     instance_sets        instances that schedules play, and the values of many schedules
-    successive_halving   search for the best schedule and a portfolio, with its files
+    successive_halving   the search loop, and the search for the best schedule
     threshold_search     search for the thresholds of the heuristic
-    search_result        what both searches find: the report and the contents of the files
     replays              arms `schedule`, `static`, `static-cost`, `static-params`: what a policy
                          grew
-    oracle               arm `oracle:FILE`: the best schedule of a portfolio for each instance
     clairvoyant          arm `clairvoyant`: the best schedule along the regimes of each instance
 
 Plugs in at two groups of entry points: `morphogen.arms` for `evaluate`, and `morphogen.commands`

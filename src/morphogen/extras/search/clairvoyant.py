@@ -8,15 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from statistics import fmean
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instance_process import find_process
-from morphogen.env.episodes import Array, EpisodeTraces
-from morphogen.evaluation.arms import PlayContext, without_argument
+from morphogen.env.episodes import EpisodeTraces
+from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import ArmResult
 from morphogen.extras.schedules.action_schedule import Schedule
 from morphogen.extras.search.candidates import (
@@ -38,22 +37,13 @@ from morphogen.extras.search.instance_sets import (
 )
 from morphogen.vocab.blueprint import Blueprint
 
-CLAIRVOYANT = "clairvoyant"
-SEARCH_WORLD = 1  # sibling in which all schedules are compared; they are judged in world 0
+SEARCH_WORLD = (1,)  # sibling in which all schedules are compared; they are judged in world 0
 FINAL_WORLDS = (2, 3)  # siblings in which the best ones are compared
 FINALISTS = 8  # schedules of an instance that play the final worlds
 # regimes in which growing is decided one by one; the later ones follow the last of them
 MAX_REGIMES = 5
 SURVIVORS = 3  # schedules of an instance whose neighbours are tried
 Plan = tuple[Blueprint | None, ...]  # the seed that lives in each regime; None = none
-
-
-class ClairvoyantSearch(NamedTuple):
-    """Schedules found for instances, and their values in all worlds of the search."""
-
-    picks: tuple[Candidate, ...]  # per instance
-    values: Array  # float [n], means over these worlds
-    tried: int  # schedules played, over all instances
 
 
 def regime_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]:
@@ -95,72 +85,67 @@ class _Trials:
 
     context: PlayContext
     instances: InstanceSet
-    # per instance: values in the worlds in which a candidate was played
-    known: list[dict[Candidate, list[float]]]
-
-    def compare(self, wanted: Sequence[Iterable[Candidate]], title: str) -> None:
-        """Play those that are legal and new in the world of the search."""
-        spec = self.context.setup.spec
-        new = [
-            [
-                candidate
-                for candidate in dict.fromkeys(own)
-                if candidate not in seen and is_feasible(candidate, spec)
-            ]
-            for own, seen in zip(wanted, self.known, strict=True)
-        ]
-        self.play(new, (SEARCH_WORLD,), title)
+    known: list[dict[Candidate, dict[int, float]]]  # per instance: values by world
 
     def play(
-        self, wanted: Sequence[Sequence[Candidate]], worlds: Sequence[int], title: str
+        self, wanted: Sequence[Iterable[Candidate]], worlds: Sequence[int], title: str
     ) -> None:
-        """Play some candidates of every instance in worlds in which they have not been played."""
-        pairs = [(i, candidate) for i, own in enumerate(wanted) for candidate in own]
+        """Play the feasible candidates of every instance that these worlds have not seen."""
+        spec = self.context.setup.spec
+        pairs = [
+            (i, candidate)
+            for i, own in enumerate(wanted)
+            for candidate in dict.fromkeys(own)
+            if worlds[0] not in self.known[i].get(candidate, {}) and is_feasible(candidate, spec)
+        ]
         if not pairs:
             return
         places = torch.tensor([i for i, _ in pairs], dtype=torch.int64, device="cpu")
         self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances")
-        schedules = [build_schedule(candidate, self.context.setup.spec) for _, candidate in pairs]
+        schedules = [build_schedule(candidate, spec) for _, candidate in pairs]
         chosen = self.instances.choose(places)
         values = score_pairs(self.context, schedules, chosen, worlds=worlds)
         for (i, candidate), found in zip(pairs, values.T.tolist(), strict=True):
-            self.known[i].setdefault(candidate, []).extend(found)
+            self.known[i].setdefault(candidate, {}).update(zip(worlds, found, strict=True))
 
     def best(self, size: int) -> list[list[Candidate]]:
         """Return the candidates of the highest means, per instance."""
         return [
-            sorted(own, key=lambda candidate: -fmean(own[candidate]))[:size] for own in self.known
+            sorted(own, key=lambda candidate: -fmean(own[candidate].values()))[:size]
+            for own in self.known
         ]
 
 
-def search_along_regimes(context: PlayContext, instances: InstanceSet) -> ClairvoyantSearch:
+def search_along_regimes(
+    context: PlayContext, instances: InstanceSet
+) -> list[tuple[Candidate, float]]:
     """Search the best schedule of each instance along its regimes, in sibling worlds.
 
     First one seed of each blueprint stays in each slot; then the best of these lives in every
     subset of the regimes; then neighbours of the best follow: another blueprint or slot, a
     germination or a pruning a little earlier or later.  All play one world.  The best of them, and
     the empty candidate, play others, and the mean over all worlds decides.
+
+    Returns: the candidate of each instance, and its mean value.
     """
     spec = context.setup.spec
     kinds = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
     starts = regime_starts(spec, instances)
     trials = _Trials(context, instances, known=[{} for _ in starts])
-    alone = [(GrowthStep(0, slot, kind),) for kind, slot in product(kinds, spec.slots)]
-    trials.compare([[(), *alone]] * len(starts), "one seed that stays")
-    ranked = trials.best(len(alone) + 1)
+    first = [(), *((GrowthStep(0, slot, kind),) for kind, slot in product(kinds, spec.slots))]
+    trials.play([first] * len(starts), SEARCH_WORLD, "one seed that stays")
+    ranked = trials.best(len(first))
     laid = [_lay_best_seed(own, begins, spec) for own, begins in zip(ranked, starts, strict=True)]
-    trials.compare(laid, "seeds in some regimes")
-    trials.compare(
-        [_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best"
-    )
+    trials.play(laid, SEARCH_WORLD, "seeds in some regimes")
+    near = [_near(own, kinds, spec) for own in trials.best(SURVIVORS)]
+    trials.play(near, SEARCH_WORLD, "what is near the best")
     finalists = [list(dict.fromkeys(((), *own))) for own in trials.best(FINALISTS)]
     trials.play(finalists, FINAL_WORLDS, "the best")
-    picks: list[Candidate] = []
-    values: list[float] = []
+    picks: list[tuple[Candidate, float]] = []
     for own, seen in zip(finalists, trials.known, strict=True):
-        picks.append(max(own, key=lambda candidate: fmean(seen[candidate])))
-        values.append(fmean(seen[picks[-1]]))
-    return ClairvoyantSearch(tuple(picks), np.array(values), sum(map(len, trials.known)))
+        means = {candidate: fmean(seen[candidate].values()) for candidate in own}
+        picks.append(max(means.items(), key=lambda item: item[1]))
+    return picks
 
 
 def _lay_best_seed(
@@ -205,8 +190,8 @@ def play_clairvoyant(
     schedules: list[Schedule] = []
     for instances in held_out_instance_sets(spec, episodes):
         found = search_along_regimes(context, instances)
-        schedules += [build_schedule(candidate, spec) for candidate in found.picks]
+        schedules += [build_schedule(candidate, spec) for candidate, _ in found]
     return play_schedules(context, schedules)
 
 
-build_clairvoyant = without_argument(CLAIRVOYANT, traces_arm(CLAIRVOYANT, play_clairvoyant))
+play_clairvoyant_arm = traces_arm("clairvoyant", play_clairvoyant)

@@ -26,7 +26,7 @@ from morphogen.policy.policy import Policy
 from morphogen.state import rng
 from morphogen.state.env import EnvState
 
-SEARCH_ROWS = 256  # envs that run together in a search
+ENVS_FACTOR = 4  # times the envs of a run that run together in a search
 
 # receives places of episodes in an evaluation, int64 [n]
 BuildControl = Callable[[Tensor], ActionControl | None]
@@ -126,21 +126,17 @@ def score_schedules(
     instances: InstanceSet,
     *,
     worlds: Sequence[int],
-    rows: int = SEARCH_ROWS,
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world.
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, over all
-    processes.
+    World 0 is the world of a run or an evaluation.
     Returns: float [K, len(worlds), n].
     """
     count = len(instances.tasks)
     # places in schedules x instances, flattened
     pairs = torch.arange(len(schedules) * count, device="cpu")
     repeated = [schedules[i] for i in (pairs // count).tolist()]
-    values = score_pairs(
-        context, repeated, instances.choose(pairs % count), worlds=worlds, rows=rows
-    )
+    values = score_pairs(context, repeated, instances.choose(pairs % count), worlds=worlds)
     return np.moveaxis(values.reshape(len(worlds), len(schedules), count), 0, 1)
 
 
@@ -150,7 +146,6 @@ def score_pairs(
     instances: InstanceSet,
     *,
     worlds: Sequence[int],
-    rows: int = SEARCH_ROWS,
 ) -> Array:
     """Network value of a schedule on an instance, for pairs of them, in siblings of its world.
 
@@ -160,13 +155,14 @@ def score_pairs(
     """
     actions = [[(step.action, step.epoch) for step in schedule.steps] for schedule in schedules]
     order = sorted(range(len(schedules)), key=actions.__getitem__)
+    rows = ENVS_FACTOR * context.setup.spec.envs
     values = np.empty((len(worlds), len(schedules)))
     for row, sibling in zip(values, worlds, strict=True):
         for group in torch.tensor(order, dtype=torch.int64, device="cpu").split(rows):
             row[group.numpy()] = play_values(
                 context,
                 instances.choose(group),
-                worlds=(sibling,),
+                sibling,
                 control=lambda places, group=group: build_schedules_control(
                     [schedules[i] for i in group[places].tolist()], context.setup
                 ),
@@ -177,31 +173,29 @@ def score_pairs(
 def play_values(
     context: PlayContext,
     instances: InstanceSet,
+    sibling: int,
     *,
-    worlds: Sequence[int],
     control: BuildControl = lambda _: None,
     policy: Policy | None = None,
 ) -> Array:
-    """Network values of instances in siblings of their worlds, which run together, a part in each
-    process.
+    """Network values of instances in a sibling of their worlds, a part in each process.
 
-    Returns: float [len(worlds) * n], the instances in one world after the other.
+    Returns: float [n].
     """
     setup = context.setup
-    tasks = instances.tasks.repeat(len(worlds), 1)
-    keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
-    own = setup.exchange.places(len(tasks))
+    count = len(instances.tasks)
+    own = setup.exchange.places(count)
     env = open_environment(
         setup,
-        envs=keys[own],
-        tasks=tasks[own],
+        envs=rng.sibling_keys(instances.tasks, sibling)[own],
+        tasks=instances.tasks[own],
         split=instances.split,
         control=control(own),
         transfers=context.transfers,
     )
     with env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode), policy)]
-    traces = fetch_traces(context.transfers, played, exchange=setup.exchange, counts=[len(tasks)])
+    traces = fetch_traces(context.transfers, played, exchange=setup.exchange, counts=[count])
     return running_value(traces.network_value, setup.task.objective)[-1]
 
 

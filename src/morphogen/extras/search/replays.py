@@ -19,7 +19,7 @@ from morphogen.env.phases import PolicyInputs
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import PlayContext, without_argument
+from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import ArmResult
 from morphogen.extras.search.instance_sets import (
     BuildControl,
@@ -35,7 +35,6 @@ from morphogen.state.tree_ops import replace as replace_parts
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
-SCHEDULE = "schedule"
 STATIC = "static"
 STATIC_COST = "static-cost"
 STATIC_PARAMS = "static-params"
@@ -205,10 +204,8 @@ def start_with_fossils(
     return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
 
 
-build_schedule_arm = without_argument(SCHEDULE, traces_arm(SCHEDULE, repeat_actions))
-build_static = without_argument(STATIC, play_static_arm)
-build_static_cost = without_argument(STATIC_COST, play_static_cost_arm)
-build_static_params = without_argument(STATIC_PARAMS, traces_arm(STATIC_PARAMS, train_wider_hosts))
+play_schedule_arm = traces_arm("schedule", repeat_actions)
+play_static_params_arm = traces_arm(STATIC_PARAMS, train_wider_hosts)
 
 
 def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:

@@ -1,9 +1,9 @@
-"""Search the thresholds of the heuristic on training instances: successive halving over a grid."""
+"""Search for the thresholds of the heuristic on training instances."""
 
-import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,11 @@ from morphogen.config import files
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.device.transfers import Transfers
 from morphogen.env.episodes import Array
-from morphogen.env.setup import build_setup
-from morphogen.evaluation.arms import PlayContext, Report
-from morphogen.extras.search.instance_sets import (
-    InstanceSet,
-    play_values,
-    training_instances,
-)
-from morphogen.extras.search.search_result import SearchResult
+from morphogen.evaluation.arms import PlayContext
+from morphogen.extras.search.instance_sets import InstanceSet, play_values, training_instances
+from morphogen.extras.search.successive_halving import halve_candidates
 from morphogen.policy.heuristic import build_heuristic
-from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
@@ -38,47 +31,39 @@ GRID: dict[str, tuple[Any, ...]] = {  # thresholds, in addition to the order of 
 }
 LEVELS = (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5)  # of `min_loss`
 DRAWN = 64  # candidates of the first trial
-TRIAL_DIVISORS = (6, 2, 1)  # a trial plays one in so many of the instances
-# candidates that stay for the next trial; what is near the best of them joins
-SURVIVOR_COUNTS = (12, 6)
-PARENTS = 3
+PARENTS = 3  # candidates whose neighbours join the second trial
 
 
 def search_thresholds(
-    spec: RunSpec, *, instances: int, worlds: int, report: Report, exchange: Exchange = ALONE
-) -> SearchResult:
-    """Search the thresholds of the largest mean value on training instances of a resolved spec."""
-    setup = build_setup(spec, exchange)
-    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
-    candidates = draw_thresholds(spec)
-    means: dict[HeuristicSpec, float] = {}
-    tried = set(candidates)
-    for divisor, survivors in zip(TRIAL_DIVISORS, (*SURVIVOR_COUNTS, 1), strict=True):
-        count = math.ceil(instances / divisor)
+    context: PlayContext, *, instances: int, worlds: int
+) -> tuple[dict[str, Any], bytes]:
+    """Search the thresholds of the largest mean value; return the report and the file."""
+    spec = context.setup.spec
+
+    def play(candidates: Sequence[HeuristicSpec], count: int) -> list[float]:
         chosen = training_instances(spec, count)
-        means = {
-            candidate: float(
-                score_thresholds(context, candidate, chosen, worlds=range(worlds)).mean()
-            )
+        return [
+            float(score_thresholds(context, candidate, chosen, worlds=range(worlds)).mean())
             for candidate in candidates
-        }
-        ranked = sorted(candidates, key=lambda candidate: -means[candidate])
-        report(
-            f"{len(candidates)} rules on {count} instances: best mean value {means[ranked[0]]:.4f}"
-        )
-        parents = ranked[:PARENTS] if divisor == TRIAL_DIVISORS[0] else []
-        near = [other for parent in parents for other in near_thresholds(parent, spec)]
-        candidates = list(dict.fromkeys([*ranked[:survivors], *near]))
-        tried |= set(candidates)
-    best = candidates[0]
-    numbers: dict[str, object] = {
+        ]
+
+    means, tried = halve_candidates(
+        draw_thresholds(spec),
+        play,
+        partial(near_thresholds, spec=spec),
+        group=lambda candidate: candidate.blueprints,
+        parents=(PARENTS, 0),
+        instances=instances,
+        report=context.report,
+    )
+    best = max(means, key=means.__getitem__)
+    numbers = {
         "best": to_settings(best),
         "value": means[best],
-        "instances": instances,
-        "worlds": worlds,
-        "sets of thresholds": len(tried),
+        "value of the own thresholds": means[spec.heuristic],
+        "sets of thresholds": tried,
     }
-    return SearchResult(best, numbers, (files.json_bytes({"heuristic": to_settings(best)}),), {})
+    return numbers, files.json_bytes({"heuristic": to_settings(best)})
 
 
 def score_thresholds(
@@ -91,8 +76,7 @@ def score_thresholds(
     """Value of the rules on instances, in siblings of their worlds: float [len(worlds), n]."""
     setup = context.setup
     policy = build_heuristic(replace(setup.spec, heuristic=thresholds), setup.limits)
-    values = play_values(context, instances, worlds=worlds, policy=policy)
-    return np.reshape(values, (len(worlds), len(instances.tasks)))
+    return np.stack([play_values(context, instances, world, policy=policy) for world in worlds])
 
 
 def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
@@ -110,15 +94,15 @@ def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
     return list(dict.fromkeys([spec.heuristic, *drawn]))
 
 
-def near_thresholds(thresholds: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:
+def near_thresholds(candidates: Sequence[HeuristicSpec], spec: RunSpec) -> list[HeuristicSpec]:
     """Candidates with one other threshold, a step of the grid away, or blueprint, or slot."""
-    found: list[HeuristicSpec] = []
-    for name, axis in _full_grid(spec).items():
+    near: list[HeuristicSpec] = []
+    for thresholds, (name, axis) in product(candidates, _full_grid(spec).items()):
         now = getattr(thresholds, name)
         place = axis.index(now) if now in axis else 0
         steps = axis if name in ("blueprints", "slots") else axis[max(0, place - 1) : place + 2]
-        found += [replace(thresholds, **{name: value}) for value in steps if value != now]
-    return found
+        near += [replace(thresholds, **{name: value}) for value in steps if value != now]
+    return near
 
 
 def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:

@@ -4,11 +4,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from morphogen.cli import arguments, process, setting_flags
 from morphogen.cli.launcher import find_launcher
+from morphogen.config import files
 from morphogen.config.spec import resolve
 from morphogen.log import run_directory
 from morphogen.log.events import tidy
@@ -16,9 +16,8 @@ from morphogen.log.events import tidy
 PARSER = {
     "description": "Play many candidates on training instances, more often where they do well, and "
     "write the best one, an arm of `morphogen evaluate`. Of families open and static it is a "
-    "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the "
-    "instances "
-    "between them. Of family reactive it is a set of thresholds of the heuristic, `reactive:FILE`. "
+    "declared schedule, `schedule:FILE`. Of family reactive it is a set of thresholds of the "
+    "heuristic, `reactive:FILE`. "
     "Settings are as in `morphogen train`; held-out instances are never played.",
 }
 OPEN = "open"
@@ -39,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         type=arguments.parse_path,
         required=True,
-        help="file of the schedule, a new one",
+        help="file of the best candidate, a new one",
     )
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in FAMILIES.items())
     rest.add_argument(
@@ -65,22 +64,18 @@ def run(args: Namespace) -> int | None:
     spec = resolve(setting_flags.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
     worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)
-    paths = {"--out": args.out}
-    if args.family != REACTIVE:
-        paths["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
-    for name, path in paths.items():
-        run_directory.check_new_file(name, path)
+    run_directory.check_new_file("--out", args.out)
 
     def search(exchange: Any) -> None:
-        result = _load_search(args.family)(
-            spec,
-            instances=instances,
-            worlds=worlds,
-            report=process.print_progress,
-            exchange=exchange,
-        )
+        setup = import_module("morphogen.env.setup").build_setup(spec, exchange)
+        open_context = import_module("morphogen.evaluation.arms").open_context
+        context = open_context(setup, process.print_progress)
+        numbers, data = _load_search(args.family)(context, instances=instances, worlds=worlds)
         if exchange.first:
-            _show_result(result, list(paths.values()), as_json=args.json)
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            files.write_atomic(args.out, data)
+            numbers |= {"instances": instances, "worlds": worlds, "file": str(args.out)}
+            _print_numbers(numbers, as_json=args.json)
 
     process.exit_on_signals()
     process.set_threads(spec.engine.threads)
@@ -95,15 +90,9 @@ def _load_search(family: str) -> Callable[..., Any]:
     return partial(search, static=family == STATIC)
 
 
-def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
-    """Write the files of a result, print its tables and its summary."""
-    result.write(paths)
-    names = [str(path) for path in paths]
-    content = {**result.numbers, "files": names}
+def _print_numbers(numbers: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        process.print_json(tidy({**content, "tables": result.tables}))
+        process.print_json(tidy(numbers))
         return
-    process.print_tables(result.tables.items())
-    content["files"] = ", ".join(names)
-    for name, value in content.items():
+    for name, value in numbers.items():
         print(f"{name}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}")

@@ -27,7 +27,7 @@ from morphogen.env.setup import build_setup
 from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 
-DEFAULTS = {"rounds": 3, "telemetry": {"level": "normal"}}
+ROUNDS = 3
 MIB = 2**20
 
 
@@ -74,8 +74,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments.add_json_file(setting_flags.add_settings(parser))
+    parser.set_defaults(rounds=ROUNDS)
     args = parser.parse_args()
-    spec = resolve(setting_flags.spec_from_args(args, defaults=DEFAULTS))
+    spec = resolve(setting_flags.spec_from_args(args))
     process.set_threads(spec.engine.threads)
     rows = measures(spec)
     device = device_name(build_setup(spec).device)

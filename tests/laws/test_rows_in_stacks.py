@@ -152,14 +152,15 @@ def test_a_policy_acts_the_same_for_an_env_among_any_others(hidden):
                 assert same_bits(leaf, whole[name][some]), (name, rows, first)
 
 
-def test_the_loss_of_an_env_on_many_chunks_does_not_depend_on_the_number_of_envs():
+def test_the_loss_of_an_env_on_many_chunks_does_not_depend_on_the_number_of_envs(monkeypatch):
     net = small_states.net()
+    monkeypatch.setattr(type(net.host), "chunk", 2)
     state, split = small_states.fresh(net, 40), small_states.split(net)
 
     def loss(state):
         asked = small_states.every(state, net)
         plan = small_states.plan(state, net, asked=asked)
-        return validate(state, split, *asked, plan, net=net, chunk=2).loss
+        return validate(state, split, *asked, plan, net=net).loss
 
     whole = loss(state)
     for rows in (2, 3, 5, 8, 13, 24, 39):

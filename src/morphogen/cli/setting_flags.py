@@ -74,17 +74,13 @@ def flag_settings(args: Namespace) -> Settings:
     return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
 
 
-def spec_from_args(
-    args: Namespace, *, defaults: Settings | None = None, overrides: Settings | None = None
-) -> RunSpec:
-    """Return the spec of a command line: defaults < preset < file < `defaults` < flags <
-    `overrides`.
-    """
+def spec_from_args(args: Namespace, *, overrides: Settings | None = None) -> RunSpec:
+    """Return the spec of a command line: defaults < preset < file < flags < `overrides`."""
     flags = merge_settings(flag_settings(args), overrides or {})
     settings = _read_config(args.config) if args.config else {}
     bare = args.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
-    return build_spec(base, settings, defaults or {}, flags)
+    return build_spec(base, settings, flags)
 
 
 def _read_config(path: Path) -> Settings:

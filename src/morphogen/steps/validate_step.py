@@ -52,7 +52,6 @@ def validate(
     plan: Plan,
     *,
     net: Net,
-    chunk: int | None = None,
     counted: int | None = None,
     show: Show | None = None,
     repeat: Repeat = repeat,
@@ -61,9 +60,8 @@ def validate(
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts`
     -> Validation [E].
-    chunk: most samples in one pass, by default the host's limit; counted: most samples whose label
-    is in use of an env, only these are passed (an env with fewer repeats its first ones, which
-    count once); None: all, of all envs;
+    counted: most samples whose label is in use of an env, only these are passed (an env with fewer
+    repeats its first ones, which count once); None: all, of all envs;
     show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop
     over the passes (`env.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite
@@ -113,7 +111,7 @@ def validate(
             )
 
         envs, samples = labels.shape[:2]
-        parts = math.ceil(samples / (chunk or net.host.chunk))
+        parts = math.ceil(samples / net.host.chunk)
         # chunks differ by a sample at most; the larger ones come first
         size, larger = divmod(samples, parts)
         zeros = partial(torch.zeros, dtype=torch.int64, device=labels.device)

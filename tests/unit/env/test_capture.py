@@ -4,26 +4,24 @@ of a replay.
 
 import sys
 from contextlib import nullcontext
-from functools import partial
 
 import pytest
 import torch
 from support.captured_runs import MINIBATCHES, RESTLESS, run, spec_of
 from support.graph_recorder import GraphRecorder
 
+from morphogen.config.host import CnnSpec
 from morphogen.data.feed import Feed
-from morphogen.env import trained_networks
 from morphogen.env.capture import Capture
 from morphogen.env.setup import build_setup
 from morphogen.state.loops import repeat
-from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.train.loop import Parts, Scheduler
 
 
 @pytest.mark.slow
 def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
-    monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
+    monkeypatch.setattr(CnnSpec, "chunk", 50)
     settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "resident"}}
     recorder = GraphRecorder()
     captured, history, states = run(recorder, **settings)

@@ -123,7 +123,6 @@ def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
         *small_states.every(state, net),
         small_states.plan(state, net),
         net=net,
-        chunk=30,
     )
     assert measured.accuracy[:, 0].tolist() == measured.accuracy[:, 1].tolist()
 

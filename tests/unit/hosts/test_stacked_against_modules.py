@@ -91,7 +91,7 @@ def test_two_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, t
                 observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance
             )
         state, _ = finish_epoch(state, progress, plan, net=net)
-        measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
+        measured = validate(state, split, coalition, evaluated, plan, net=net)
         for e, twin in enumerate(twins):
             _assert_equal(state, net, e, twin, tolerance)
             _assert_measured(measured, state, net, e, twin, split, tolerance)

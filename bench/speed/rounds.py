@@ -27,7 +27,6 @@ from morphogen.env.setup import build_setup
 from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 
-ROUNDS = 3
 MIB = 2**20
 
 
@@ -74,7 +73,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments.add_json_file(setting_flags.add_settings(parser))
-    parser.set_defaults(rounds=ROUNDS)
+    parser.set_defaults(**{"rounds": 3, "telemetry.level": "normal"})
     args = parser.parse_args()
     spec = resolve(setting_flags.spec_from_args(args))
     process.set_threads(spec.engine.threads)

@@ -33,7 +33,7 @@ matplotlib = pytest.importorskip(
 )
 
 BY_NAME = {plot.name: plot for plot in PLOTS}
-NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
+NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions")
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12, "seed": 24}
 
@@ -240,7 +240,7 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path, ca
 
 
 def test_settings_of_the_user_change_no_picture(run):
-    plot = BY_NAME["throughput"]
+    plot = BY_NAME["contributions"]
     found = {"first": plot.rows(read_run(run))}
     before = plot.render_png(found)
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
@@ -264,7 +264,7 @@ def test_an_untrained_policy_does_not_set_the_scale_of_a_learning_curve():
 def test_a_log_of_before_is_drawn(name, tmp_path):
     page = report(LOGS / name, out=tmp_path / "out")
     assert (page.parent / "learning_curve.png").exists()
-    assert (page.parent / "throughput.csv").read_text().startswith("run,round,env_epochs_per_s")
+    assert (page.parent / "learning_curve.csv").read_text().startswith("run,round,rolling")
 
 
 @pytest.mark.parametrize("backend", ["nonsense", "module://not_installed.backend"])

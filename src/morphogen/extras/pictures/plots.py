@@ -1,12 +1,11 @@
-"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its
-numbers.
-"""
+"""Pictures of the report: learning, lives of the seeds, contributions; each with its numbers."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from morphogen.extras.inspection.run_reader import Row, RunLog
 from morphogen.extras.inspection.views import held_out_table, mean_with_error, rows_of_round
-from morphogen.log.events import Envelope, mean_known
-from morphogen.log.kinds.epoch import SeedGerminated, StageChanged
+from morphogen.log.events import mean_known
+from morphogen.log.kinds.epoch import EpochCompleted, SeedGerminated
 from morphogen.vocab.stage import Stage
 
 RunRows = Mapping[str, Sequence[Row]]  # run -> rows
@@ -43,11 +42,6 @@ GREY = "#999999"
 GAIN = CYCLE[0]
 LOSS = CYCLE[1]
 DASHES = ("-", "--", ":", "-.")
-RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-WAIT_COLUMNS = {
-    "host_wait_time_share": "host in fences",
-    "data_wait_time_share": "drawing minibatches",
-}
 MAX_ENVS = 16  # that are shown
 MARKS = {"RolledBack": "rollback", "RegimeBegan": "regime"}  # events of an env in an epoch, as rows
 MARKERS = {"rollback": "x", "regime": "|"}
@@ -211,47 +205,6 @@ def _draw_learning(runs: RunRows) -> Figure:
     return page
 
 
-def throughput_rows(log: RunLog) -> list[Row]:
-    """A row per round: rates, seconds, and the share of every phase in the time of all of them."""
-    rows = []
-    for one in log.tables["throughput"]:
-        profiles = rows_of_round(log.tables["phases"], one["round"])
-        phases: dict[str, Any] = profiles[0]["phases"] if profiles else {}
-        spent = {
-            name: (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
-            for name, phase in phases.items()
-        }
-        total = sum(spent.values())
-        rows.append(
-            {
-                "round": one["round"],
-                **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)},
-                **{f"phase.{name}": value / total for name, value in spent.items() if total},
-            }
-        )
-    return rows
-
-
-def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
-    axes = part.subplot_mosaic("rw;pp")
-    label_panel(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
-    label_panel(axes["w"], "Waiting", "round", "share of the wall time, 0 to 1")
-    _draw_curves(axes["r"], {"": rows}, {"env_epochs_per_s": "rate"})
-    _draw_curves(axes["w"], {"": rows}, WAIT_COLUMNS)
-    axes["r"].set_ylim(bottom=0)
-    phases = axes["p"]
-    label_panel(phases, "Where the time of a round goes", "round", "share of the time, 0 to 1")
-    names = dict.fromkeys(name for row in rows for name in row if name.startswith("phase."))
-    base = np.zeros(len(rows))
-    for i, name in enumerate(names):
-        values = np.array([row.get(name) or 0.0 for row in rows])
-        style: dict[str, Any] = {"label": name.removeprefix("phase.")}
-        style["color"] = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of CYCLE
-        phases.bar([row["round"] for row in rows], values, width=1.0, bottom=base, **style)
-        base += values
-    add_legend(phases)
-
-
 def lifecycle_rows(log: RunLog) -> list[Row]:
     """Spans of epochs that a slot spent in a stage, rollbacks and new regimes; of the best round
     and of the last one.
@@ -260,23 +213,31 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
     if not rounds:
         return []
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0)["round"]
-    end = 1 + max((row["epoch"] for row in log.tables["episodes"]), default=0)
     shown = {rounds[-1]["round"]: "last", best: "best"}
     return [
         {"which": which, "round": round, **row}
         for round, which in sorted(shown.items(), key=lambda entry: entry[1])
-        for row in _round_rows(log, round, end)
+        for row in _round_rows(log, round)
     ]
 
 
-def _round_rows(log: RunLog, round: int, end: int) -> Iterator[Row]:
-    events = list(log.events(("StageChanged", "SeedGerminated", *MARKS), {round - 1}))
+def _round_rows(log: RunLog, round: int) -> Iterator[Row]:
+    events = list(log.events(("EpochCompleted", "SeedGerminated", *MARKS), {round - 1}))
+    stages: dict[int | None, list[Sequence[str]]] = defaultdict(list)  # of all envs, by epoch
+    for event in events:
+        if isinstance(event.data, EpochCompleted):
+            stages[event.epoch] += event.data.stage
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
     envs = range(min(MAX_ENVS, start["envs"]))
     for env in envs:
-        for slot in start["slots"]:
-            own = [event for event in events if (event.env, event.slot) == (env, slot)]
-            for span in _spans(own, end):
+        for i, slot in enumerate(start["slots"]):
+            own = [epoch[env][i] for epoch in stages.values() if env < len(epoch)]
+            sown = {
+                event.epoch: event.data.blueprint
+                for event in events
+                if isinstance(event.data, SeedGerminated) and (event.env, event.slot) == (env, slot)
+            }
+            for span in _spans(own, sown):
                 yield {"env": env, "slot": slot, **span}
     for event in events:
         if event.name in MARKS and event.env in envs:
@@ -284,28 +245,16 @@ def _round_rows(log: RunLog, round: int, end: int) -> Iterator[Row]:
             yield {**place, "start": event.epoch, "end": event.epoch, **EMPTY_SPAN}
 
 
-def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
-    """Stages of a slot, from its events; stages that lasted no epoch are left out."""
-    sown = {
-        event.epoch: event.data.blueprint
-        for event in events
-        if isinstance(event.data, SeedGerminated)
-    }
-    moves = [
-        (event.epoch or 0, event.data.to)
-        for event in events
-        if isinstance(event.data, StageChanged)
-    ]
-    name = None
-    seed = 0
-    for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
-        if stage == Stage.GERMINATED.name:
-            name = sown.get(start)
-            seed += 1
-        if stop > start:
-            empty = stage == Stage.DORMANT.name
-            occupant = EMPTY_SPAN if empty else {"seed": seed, "blueprint": name}
-            yield {"stage": stage, "start": start, "end": stop, **occupant}
+def _spans(stages: Iterable[str], sown: Mapping[int | None, str]) -> Iterator[Row]:
+    """Spans of a slot from its stages, epoch by epoch, and the blueprints by epoch of sowing."""
+    stop = 0
+    for stage, epochs in groupby(stages):
+        start = stop
+        stop += len(list(epochs))
+        seeds = [blueprint for epoch, blueprint in sown.items() if (epoch or 0) <= start]
+        empty = stage == Stage.DORMANT.name or not seeds
+        occupant = EMPTY_SPAN if empty else {"seed": len(seeds), "blueprint": seeds[-1]}
+        yield {"stage": stage, "start": start, "end": stop, **occupant}
 
 
 def _lanes(rows: Iterable[Row]) -> dict[tuple[int, str], int]:
@@ -451,13 +400,4 @@ CONTRIBUTIONS = Plot(
     contribution_rows,
     partial(_draw_each, draw=_plot_contributions, height=3.6),
 )
-THROUGHPUT = Plot(
-    "throughput",
-    "Throughput",
-    "The time of making graphs is in none of the numbers. Shares are of the device's time "
-    "where it has a clock, else "
-    "of the host's.",
-    throughput_rows,
-    partial(_draw_each, draw=_plot_throughput, height=6.0),
-)
-PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS, THROUGHPUT)  # in the order of the page
+PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS)  # in the order of the page

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -13,14 +12,11 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.log import run_directory
-from morphogen.log.kinds.run import RunStarted
 from morphogen.log.log_file import LogFile, LogPosition
 from morphogen.log.record_files import remove_records
 from morphogen.log.run_directory import EVENTS, RECORDS, RunDirectory, events_folder
 from morphogen.log.writer import LoggerPlace, Sink
-from morphogen.vocab.text import format_value
 
-MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError)  # of JSON that is read
 
 
@@ -103,37 +99,25 @@ def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> i
     if not path.is_file():
         raise CheckpointError(f"{fault} is missing: {expected}")
     try:
-        with path.open("rb") as file:
-            first_line = file.readline(MAX_FIRST_LINE)
-            file.seek(max(position.bytes - 1, 0))
-            end = file.read(1)
-            size = file.seek(0, os.SEEK_END)
+        data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{fault} cannot be read: {error.strerror}") from error
-    if size < position.bytes:
-        raise CheckpointError(f"{fault} has {size} bytes: {expected}")
-    if position.bytes and end != b"\n":
-        raise CheckpointError(
-            f"{fault}: byte {position.bytes}: expected the end of a line, got "
-            f"{format_value(ascii(end))}"
-        )
-    # A torn first line is left by a process that died while writing it.
-    if size and (first_line.endswith(b"\n") or path.parent != folder.path):
-        _check_first_line(fault, first_line, position, folder)
-    return size - position.bytes
+    if len(data) < position.bytes:
+        raise CheckpointError(f"{fault} has {len(data)} bytes: {expected}")
+    if position.bytes and not _is_own(data[: position.bytes], position, folder):
+        run = folder.read_manifest()["run_id"]
+        raise CheckpointError(f"{fault}: expected the lines of run {run} up to the checkpoint")
+    return len(data) - position.bytes
 
 
-def _check_first_line(
-    fault: str, first_line: bytes, position: LogPosition, folder: RunDirectory
-) -> None:
-    """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one
-    of the numbering.
+def _is_own(data: bytes, position: LogPosition, folder: RunDirectory) -> bool:
+    """Return whether lines begin with the RunStarted of this run, or later in its numbering, and
+    end before the number of the position.
     """
-    run = folder.read_manifest()["run_id"]
     with contextlib.suppress(*DAMAGE):
-        line = json.loads(first_line)
-        is_later = 0 < line["seq"] < position.seq
-        if is_later or (line["event"], line["data"]["run_id"]) == (RunStarted.__name__, run):
-            return
-    text = format_value(first_line.decode("ascii", "backslashreplace"))
-    raise CheckpointError(f"{fault}: first line: expected the RunStarted of run {run}, got {text}")
+        lines = data.splitlines(keepends=True)
+        first, last = json.loads(lines[0]), json.loads(lines[-1])
+        run = folder.read_manifest()["run_id"]
+        is_begin = first["seq"] > 0 or first["data"]["run_id"] == run
+        return is_begin and last["seq"] == position.seq - 1 and data.endswith(b"\n")
+    return False

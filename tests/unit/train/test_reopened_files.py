@@ -136,9 +136,9 @@ def a_pipe(path, at):
 
 DAMAGES = {
     r"events\.jsonl has \d+ bytes: expected a file of at least": cut_short,
-    "expected the RunStarted of run 0123456789ab": foreign,
-    "expected the end of a line": shifted,
-    "first line: expected the RunStarted": other_begin,
+    "expected the lines of run 0123456789ab": foreign,
+    "expected the lines of run .* up to": shifted,
+    "lines of run .* to the checkpoint": other_begin,
     "is missing": lambda path, at: path.unlink(),
     "jsonl is missing": a_pipe,
 }

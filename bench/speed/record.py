@@ -9,11 +9,11 @@ its epochs. The share of the first part in an epoch is `record_share` of `bench.
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
+from bench.harness.memory_sink import MemorySink
 from bench.harness.timing import Bench, Measure, ms_measure, run_bench
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import encode_record
-from morphogen.log.writer import MemorySink
 from morphogen.train.reporter import Reporter, build_record, send_record
 
 EPOCHS = 8  # of a round

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bench.harness.machine import machine_facts
+from bench.harness.memory_sink import MemorySink
 from bench.harness.timing import (
     Measure,
     format_measures,
@@ -24,7 +25,6 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.cuda_memory import device_name
 from morphogen.device.malloc import process_memory
 from morphogen.env.setup import build_setup
-from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 
 MIB = 2**20

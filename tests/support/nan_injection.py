@@ -10,6 +10,7 @@ from unittest.mock import patch
 import torch
 from support.declared_actions import declared
 from support.faulty_sinks import all_events
+from support.memory_sink import MemorySink
 from support.small_runs import tiny_setup
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
@@ -18,7 +19,6 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.env import phases
 from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
-from morphogen.log.writer import MemorySink
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import expand_mask
 from morphogen.train.loop import Parts, Scheduler

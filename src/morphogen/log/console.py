@@ -11,8 +11,7 @@ from rich import box, console, progress, status, table
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.log.events import Envelope, mean_known
-from morphogen.log.kinds.round import AnomalyDetected, PerformanceDropped
-from morphogen.log.kinds.run import CheckpointFailed, HeldOutPlayed, SinkFailed
+from morphogen.log.kinds.run import HeldOutPlayed
 from morphogen.log.writer import Sink
 from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
@@ -68,26 +67,15 @@ def open_console(stream: TextIO) -> console.Console:
     )
 
 
-def describe(event: Envelope) -> str | None:
-    """Describe an event in one line; None if it has no line of its own."""
-    match event.data:
-        case AnomalyDetected() as data:
-            subject = "" if data.subject is None else f" of {data.subject}"
-            return f"{data.kind}{subject}: {_short(data.value)}, limit {_short(data.limit)}"
-        case PerformanceDropped() as data:
-            return (
-                f"accuracy fell to {_short(data.accuracy)} %, from "
-                f"{_short(data.rolling_accuracy)} %"
-            )
-        case SinkFailed() as data:
-            return f"{data.sink} gets no more events: {data.error}"
-        case CheckpointFailed() as data:
-            return f"{data.path} was not saved: {data.error}"
-    return None
+def describe(event: Envelope) -> str:
+    """Describe an event in one line: its name, and the fields that are known."""
+    known = {name: value for name, value in event.data.payload().items() if value is not None}
+    fields = ", ".join(f"{name} {_short(value)}" for name, value in known.items())
+    return f"{event.name}: {fields}"
 
 
-def _short(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 class Console(Sink):

@@ -25,7 +25,6 @@ from morphogen.config.parts import LOGGERS
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.locks import hold_lock
-from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import format_value
 
 ROOT = "runs"
@@ -61,24 +60,9 @@ class RunDirectory:
     is_writer: bool = True
 
     @property
-    def events(self) -> Path:
-        """Event file."""
-        return self.path / EVENTS
-
-    @property
     def checkpoints(self) -> Path:
         """Folder of checkpoints."""
         return self.path / CHECKPOINTS
-
-    @property
-    def policy(self) -> Path:
-        """File of the final policy."""
-        return self.path / POLICY_FILE
-
-    @property
-    def metrics(self) -> Path:
-        """Folder of the loggers."""
-        return self.path / METRICS
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the current manifest."""

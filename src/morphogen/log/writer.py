@@ -68,22 +68,6 @@ class CallbackSink(Sink):
         self._function(list(events))
 
 
-class MemorySink(Sink):
-    """A sink that keeps events and records."""
-
-    def __init__(self) -> None:
-        self.events: list[Envelope] = []
-        self.records: list[RoundRecord] = []
-
-    def write(self, events: Iterable[Envelope]) -> None:
-        """Keep events."""
-        self.events += events
-
-    def write_record(self, record: RoundRecord) -> None:
-        """Keep the record of a round."""
-        self.records.append(record)
-
-
 Callback = Callable[[list[Envelope]], object]
 AnySink = Sink | Callback
 

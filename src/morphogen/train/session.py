@@ -30,6 +30,7 @@ from morphogen.train.held_out_plays import play_curve, plays_greedily, run_final
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.train.sinks import open_sinks
+from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import count_noun
 
 Status = Literal["completed", "stopped", "failed"]
@@ -308,7 +309,7 @@ class Session:
         if not folder.is_writer:
             return
         policy_files.save_policy(
-            folder.policy,
+            folder.path / POLICY_FILE,
             params=params.select("net", "value_offset", strict=False),
             normalisers=params.select("observation", strict=False),
             config=self._config,

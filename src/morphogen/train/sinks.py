@@ -14,7 +14,7 @@ from morphogen.errors import CheckpointError
 from morphogen.log import run_directory
 from morphogen.log.log_file import LogFile, LogPosition
 from morphogen.log.record_files import remove_records
-from morphogen.log.run_directory import EVENTS, RECORDS, RunDirectory, events_folder
+from morphogen.log.run_directory import EVENTS, METRICS, RECORDS, RunDirectory, events_folder
 from morphogen.log.writer import LoggerPlace, Sink
 
 DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError)  # of JSON that is read
@@ -50,8 +50,9 @@ def open_sinks(
     """
     if not folder.is_writer:
         return (), 0
+    metrics = folder.path / METRICS
     if position is None:  # metrics of a run that stopped before its first checkpoint
-        shutil.rmtree(folder.metrics, ignore_errors=True)
+        shutil.rmtree(metrics, ignore_errors=True)
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
     for name in spec.telemetry.loggers:
@@ -66,7 +67,7 @@ def open_sinks(
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
     config = dict(flatten_settings(to_settings(spec)))
-    place = LoggerPlace(folder.metrics, folder.path, spec.episode_length, at.rounds, config)
+    place = LoggerPlace(metrics, folder.path, spec.episode_length, at.rounds, config)
     loggers = (LOGGERS[name](place, spec.telemetry) for name in spec.telemetry.loggers)
     return (file, *loggers), surplus
 

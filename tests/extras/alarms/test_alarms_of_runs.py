@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from support.faulty_sinks import all_events
+from support.memory_sink import MemorySink
 from support.small_runs import tiny
 
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import resolve
 from morphogen.env.setup import build_setup
-from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized
 

@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 import torch
 from support.declared_actions import declared
+from support.memory_sink import MemorySink
 from support.small_runs import events_by_round, tiny
 from torch._dynamo.utils import counters
 
@@ -20,7 +21,6 @@ from morphogen.env.units import Units
 from morphogen.errors import CompileError, DeviceError
 from morphogen.extras.compiler.compiled_units import CompiledUnits, compiler_options
 from morphogen.log.console import Console
-from morphogen.log.writer import MemorySink
 from morphogen.ppo.exchange import Exchange
 from morphogen.testing.builders import tree_equality
 from morphogen.train.loop import Hooks, Parts, Scheduler

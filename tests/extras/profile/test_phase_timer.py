@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.memory_sink import MemorySink
 from support.small_runs import events_by_round, tiny, tiny_setup
 
 from morphogen.config.execution_spec import EngineSpec
@@ -14,7 +15,6 @@ from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER
 from morphogen.env.setup import build_setup
 from morphogen.extras.profile.phase_timer import Timer
-from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts, Scheduler
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.extras import rows_of_extra
 from support.faulty_sinks import all_events
+from support.memory_sink import MemorySink
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
 
@@ -17,7 +18,6 @@ from morphogen.device.transfers import flatten_names
 from morphogen.env.setup import build_setup
 from morphogen.errors import RankError
 from morphogen.extras.ranks.rank_exchange import COLLECTIVES, Exchanged
-from morphogen.log.writer import MemorySink
 from morphogen.ppo.exchange import ALONE
 from morphogen.state.tree_ops import replace
 from morphogen.train.loop import Hooks, Parts, Scheduler

@@ -118,12 +118,12 @@ UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
         (
             False,
             [
-                "warning: wandb gets no more events: no network",
-                "error: checkpoints/x was not saved: disk full",
-                "warning: kl_spike: 0.2, limit 0.1",
+                "warning: SinkFailed: sink wandb, error no network",
+                "error: CheckpointFailed: path checkpoints/x, error disk full",
+                "warning: AnomalyDetected: kind kl_spike, value 0.2, limit 0.1, streak 1",
             ],
         ),
-        (True, ["error: checkpoints/x was not saved: disk full"]),
+        (True, ["error: CheckpointFailed: path checkpoints/x, error disk full"]),
     ],
 )
 def test_what_is_out_of_the_ordinary_is_said_at_once(quiet, said):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from support.faulty_sinks import DONE, SAVED, Blocked, Broken, FullDisk, Keep, summary
+from support.memory_sink import MemorySink
 from support.random_records import facts, live, round_record
 
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -13,7 +14,7 @@ from morphogen.log import log_file
 from morphogen.log.log_file import LogFile
 from morphogen.log.record_files import read_record, record_path
 from morphogen.log.run_log import read_events
-from morphogen.log.writer import LogWriter, MemorySink
+from morphogen.log.writer import LogWriter
 
 ENVS, EPOCHS = 3, 9
 FULL = "OSError: [Errno 28] No space left on device"

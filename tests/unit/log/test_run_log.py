@@ -6,13 +6,13 @@ import shutil
 from itertools import groupby
 
 import pytest
+from support.memory_sink import MemorySink
 from support.small_runs import tiny
 
 import morphogen as mg
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import record_path
 from morphogen.log.run_log import events, read_events
-from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 

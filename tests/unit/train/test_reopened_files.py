@@ -22,7 +22,7 @@ from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import AnomalyDetected
 from morphogen.log.log_file import LogFile
 from morphogen.log.record_files import encode_record, list_records, record_path
-from morphogen.log.run_directory import RunDirectory
+from morphogen.log.run_directory import EVENTS, RunDirectory
 from morphogen.log.writer import LogWriter
 from morphogen.train import sinks
 from morphogen.train.sinks import open_sinks
@@ -87,7 +87,7 @@ def reported(path):
 def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
     _, folder, own = begun(tmp_path, 3)
     at = drained(own)
-    assert (at.bytes, at.seq) == (folder.events.stat().st_size, 4)
+    assert (at.bytes, at.seq) == ((folder.path / EVENTS).stat().st_size, 4)
     assert (at.pending, at.rounds, at.dir) == ((), 0, None)
     own.close()
 
@@ -96,21 +96,21 @@ def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
 def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, after, torn):
     spec, folder, own = begun(tmp_path_factory.mktemp("run"), before)
     position = drained(own)
-    kept = folder.events.read_bytes()
+    kept = (folder.path / EVENTS).read_bytes()
     for at in range(before, before + after):
         own.emit(*about(at))
     own.close()
-    with folder.events.open("ab") as file:
+    with (folder.path / EVENTS).open("ab") as file:
         file.write((b"x" * 300 + b"\n")[:torn])
-    size = folder.events.stat().st_size
+    size = (folder.path / EVENTS).stat().st_size
     found, cut = open_sinks(spec, folder, position)
-    assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
+    assert (cut, (folder.path / EVENTS).read_bytes()) == (size - len(kept), kept)
     again = dispatch(found, spec)
     again.emit([summary()])
     again.close()
-    assert folder.events.read_bytes().startswith(kept)
-    assert numbers(folder.events) == list(range(before + 2))
-    assert reported(folder.events)[-1] == summary()
+    assert (folder.path / EVENTS).read_bytes().startswith(kept)
+    assert numbers(folder.path / EVENTS) == list(range(before + 2))
+    assert reported(folder.path / EVENTS)[-1] == summary()
 
 
 def cut_short(path, at):
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
     at = drained(own)
     own.emit([summary(1)])
     own.close()
-    damage(folder.events, at)
+    damage((folder.path / EVENTS), at)
     before = {path: path.stat().st_size for path in tmp_path.rglob("*")}
     with pytest.raises(CheckpointError, match=message):
         open_sinks(spec, folder, at)
@@ -162,7 +162,7 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     _, folder, own = begun(tmp_path / "run", 2)
     at = drained(own)
     own.close()
-    before = folder.events.read_bytes()
+    before = (folder.path / EVENTS).read_bytes()
     spec = spec_of(dir=str(tmp_path / "else"))
     found, cut = open_sinks(spec, folder, at)
     second = dispatch(found, spec)
@@ -171,7 +171,7 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     second.emit(*about(3))
     second.close()
     new = tmp_path / "else/events.jsonl"
-    assert (cut, numbers(new), folder.events.read_bytes()) == (0, [3, 4], before)
+    assert (cut, numbers(new), (folder.path / EVENTS).read_bytes()) == (0, [3, 4], before)
     with pytest.raises(
         ConfigError,
         match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists",
@@ -191,7 +191,7 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
         own = dispatch(found, spec)
         own.emit([BEGIN])
         own.close()
-        assert numbers(folder.events) == [0]
+        assert numbers(folder.path / EVENTS) == [0]
     assert open_sinks(silent, folder, None) == ((), 0)
 
 
@@ -219,13 +219,13 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
-    assert at.bytes == folder.events.stat().st_size
+    assert at.bytes == (folder.path / EVENTS).stat().st_size
     own.close()
     found, _ = open_sinks(spec, folder, at)
     found[0].close()
-    after = reported(folder.events)
+    after = reported(folder.path / EVENTS)
     assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
-    assert numbers(folder.events) == list(range(len(numbers(folder.events))))
+    assert numbers(folder.path / EVENTS) == list(range(len(numbers(folder.path / EVENTS))))
 
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))

@@ -10,6 +10,7 @@ from support.extras import needs_extra, rows_of_extra
 from support.faulty_sinks import all_events
 from support.launch_count import CountLaunches
 from support.ledgers import expected_ledger
+from support.memory_sink import MemorySink
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
@@ -21,7 +22,6 @@ from morphogen.env.episodes import first_carry
 from morphogen.env.setup import build_setup
 from morphogen.log.kinds.epoch import EpisodeCompleted
 from morphogen.log.log_file import LogFile
-from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized
 

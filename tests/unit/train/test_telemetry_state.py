@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.extras import needs_extra
 from support.faulty_sinks import Keep
 from support.made_up_checkpoints import made_up
+from support.memory_sink import MemorySink
 from support.profiles import one_in
 from support.random_records import SLOTS, as_sent, live
 from support.small_runs import tiny_setup
@@ -25,7 +26,6 @@ from morphogen.log.codec import pack
 from morphogen.log.jsonl import encode
 from morphogen.log.record_files import encode_record
 from morphogen.log.round_summary import RoundCosts
-from morphogen.log.writer import MemorySink
 from morphogen.train.checkpoint import load_checkpoint
 from morphogen.train.reporter import Reporter
 from morphogen.vocab.observation import FEATURES

@@ -16,7 +16,7 @@ from morphogen.cli.process import EXITS
 from morphogen.cli.train import choose_directory, open_directory, print_dry_run, run_training
 from morphogen.config import files
 from morphogen.config.config_files import dump_config
-from morphogen.config.spec import RIVALS, RunSpec, resolve
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError, RankError
 from morphogen.log import run_directory
@@ -74,7 +74,7 @@ def run(args: Namespace, spec: RunSpec) -> int | None:
         with open_directory(args, spec, exchange) as folder:
             runs = _list_runs(spec, seeds, folder)
             result = train_seeds(runs, command=args.command_line, exchange=exchange, **hooks)
-        print_series(folder, runs, failed=result.errors, as_json=args.json)
+        print_series(folder, seed_rows(runs, result.errors), as_json=args.json)
         if result.stopped:
             process.print_notes([f"stopped: the same command with --out {folder} continues"])
             return result
@@ -171,45 +171,39 @@ def seed_rows(runs: Mapping[Path, RunSpec], failed: Collection[Path]) -> list[Ro
     """Return a row per run: its status, and means over its held-out instances; None where there is
     no result.
     """
-    states = {run: "failed" if run in failed else find_status(run) or "not begun" for run in runs}
-    return [
-        {"seed": spec.seed, "status": states[run], **_means(run, spec)}
-        for run, spec in runs.items()
-    ]
+    rows: list[Row] = []
+    for run, spec in runs.items():
+        status = "failed" if run in failed else find_status(run) or "not begun"
+        rows.append({"seed": spec.seed, "status": status, **_means(run, spec)})
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def _means(run: Path, spec: RunSpec) -> Row:
     """Return the means of the final evaluation of a run, by the headings of a table."""
     result = run / run_directory.RESULT
     policies = files.parse_json(files.read_bytes(result))["policies"] if result.is_file() else {}
-    value = _mean(policies, spec.policy_name, "network_value")
-    row: Row = {TASKS[spec.task].value_name: value}
-    for name in (name for name in RIVALS if name != spec.policy_name):
-        rival = _mean(policies, name, "network_value")
-        row[f"minus {name}"] = None if value is None or rival is None else value - rival
-    row["accuracy %"] = _mean(policies, spec.policy_name, "committed_accuracy")
-    row["parameters"] = _mean(policies, spec.policy_name, "params")
-    return row
+    own = policies.pop(spec.policy_name, None)
+    if own is None:
+        return {}
+    value = fmean(own["network_value"])
+    return {
+        TASKS[spec.task].value_name: value,
+        **{
+            f"minus {name}": value - fmean(each["network_value"]) for name, each in policies.items()
+        },
+        "accuracy %": fmean(own["committed_accuracy"]),
+        "parameters": fmean(own["params"]),
+    }
 
 
-def _mean(policies: Row, name: str, column: str) -> float | None:
-    return fmean(policies[name][column]) if name in policies else None
-
-
-def print_series(
-    folder: Path,
-    runs: Mapping[Path, RunSpec],
-    *,
-    failed: Collection[Path] = (),
-    as_json: bool = False,
-) -> None:
+def print_series(folder: Path, rows: list[Row], *, as_json: bool) -> None:
     """Print the closing table of a series, or the same as JSON.
 
     Below the rows of the runs stands the mean of every column over the seeds with a result, with
     Student's interval; none for one seed.
     """
     bootstrap = import_module("morphogen.evaluation.bootstrap")
-    rows = seed_rows(runs, failed)
     means: dict[str, Row] = {}
     for name in [*rows[0]][2:]:
         values = [[row[name]] for row in rows if row[name] is not None]

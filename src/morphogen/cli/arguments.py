@@ -2,7 +2,6 @@
 
 import contextlib
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
-from collections.abc import Sequence
 from pathlib import Path
 
 from morphogen.errors import ConfigError
@@ -61,10 +60,3 @@ def parse_int_flag(flag: str, text: str, low: int, high: int = 1_000_000) -> int
             f"{flag}: expected an integer in {low} .. {high}, got {format_value(number)}"
         )
     return number
-
-
-def check_unique(flag: str, names: Sequence[str]) -> None:
-    """Raise a ConfigError for a name that occurs twice."""
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{flag}: expected every name once, got {format_value(name)} twice")

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from morphogen.cli import arguments, process, setting_flags
 from morphogen.cli.launcher import find_launcher
@@ -201,32 +201,23 @@ def run_training(
     return find_launcher().launch(spec, args.command_line, body, trains=True)
 
 
-@contextmanager
-def watch_run(out: TextIO | None, *, quiet: bool) -> Iterator[tuple[Any, Any, StopSignals]]:
-    """Show a run on a stream (None: nowhere), and stop it at the first signal; yield its console,
-    its parts and the signals.
-    """
-    loop = import_module("morphogen.train.loop")
-    console = nullcontext()
-    if out is not None:
-        console = import_module("morphogen.log.console").Console(quiet=quiet, out=out)
-    with console as screen, StopSignals(quiet=screen is None) as stop:
-        hooks = loop.Hooks(should_stop=lambda: stop.exit_code is not None)
-        yield screen, loop.Parts(hooks=hooks), stop
-
-
 def _train(
     args: Namespace, spec: RunSpec, start: Callable[..., Any], prints: bool, exchange: Any
 ) -> int | None:
-    """Train in this process."""
+    """Train in this process, until the end or the first signal."""
     train = import_module("morphogen.train.train")
+    loop = import_module("morphogen.train.loop")
     process.note_missing_kernels()
     if args.command == "train":
         _print_advice(spec)
     stream = sys.stderr if args.json or prints else sys.stdout
     quiet = args.quiet or not spec.telemetry.console
-    with watch_run(stream if exchange.first else None, quiet=quiet) as (console, parts, stop):
-        result = start(train, console=console, parts=parts, exchange=exchange)
+    console = nullcontext()
+    if exchange.first:
+        console = import_module("morphogen.log.console").Console(quiet=quiet, out=stream)
+    with console as screen, StopSignals(quiet=screen is None) as stop:
+        hooks = loop.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = start(train, console=screen, parts=loop.Parts(hooks=hooks), exchange=exchange)
     code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
     codes = exchange.facts(code)
     if args.json and not prints:

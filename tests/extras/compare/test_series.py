@@ -21,7 +21,7 @@ from morphogen.train.train import train_ppo_vectorized
 
 @pytest.mark.parametrize(
     ("text", "seeds"),
-    [("3", [3]), ("1..3", [1, 2, 3]), ("1,3,7", [1, 3, 7]), ("9,1..2,5..5", [9, 1, 2, 5])],
+    [("3", [3]), ("1..3", [1, 2, 3]), ("1,3,7", [1, 3, 7]), ("9,1..2,5..5,2", [9, 1, 2, 5])],
 )
 def test_seeds_are_numbers_and_ranges(text, seeds):
     assert series.parse_seeds(text) == seeds
@@ -29,7 +29,7 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1..", "..3", "3..1", "a", "1,,2", "-1", "1..1001", "1.5", "1...3", "1,1", "1..3,2"],
+    ["", "1..", "..3", "3..1", "a", "1,,2", "-1", "1..1001", "1.5", "1...3"],
 )
 def test_other_seeds_are_refused(text):
     with pytest.raises(ConfigError, match="--seeds: expected"):

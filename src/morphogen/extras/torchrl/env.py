@@ -18,7 +18,6 @@ from morphogen.config.task import TaskSpec
 from morphogen.env.environment import Environment
 from morphogen.env.flat_inputs import flatten_inputs, head_sizes, mask_shapes
 from morphogen.env.make import MakeFields, make
-from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -98,22 +97,18 @@ class MorphogenEnv(EnvBase):
 
     @property
     def state(self) -> EnvState:
-        """State [E] of the last step or reset.  Raises RuntimeError before the first reset."""
+        """State [E] of the last step or reset, from which the next step starts.
+
+        It may be set to another state [E] of the same networks.  Raises RuntimeError before the
+        first reset.
+        """
         if self._state is None:
             raise RuntimeError("the environment has no state: call reset before step")
         return self._state
 
-    def with_state(self, state: EnvState) -> "MorphogenEnv":
-        """Go on from a state [E] of an environment with the same networks; return self.
-
-        The next step starts from it.  Raises ConfigError for another number of envs.
-        """
-        if state.batch_size != self.batch_size:
-            raise ConfigError(
-                f"state: expected {self.batch_size[0]} envs, got {state.batch_size[0]}"
-            )
+    @state.setter
+    def state(self, state: EnvState) -> None:
         self._state = state
-        return self
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         env = self.functional

@@ -13,7 +13,7 @@ class ConfigError(ValueError):
         Traceback (most recent call last):
             ...
         morphogen.errors.ConfigError: envs: expected an integer in 1 .. 65536, got 0
-        ppo.clip: expected a number > 0 and <= 1, got 3
+        ppo.clip: expected less than or equal to 1, got 3
     """
 
 

@@ -133,10 +133,9 @@ theirs = mg.TaskSpec(
     question="do shifts help?",
     dataset="points",
     host="perceptron",
-    batch=8,
-    minibatches=2,
-    episode_length=5,
     defaults={
+        "episode_length": 5,
+        "data": {"batch": 8, "minibatches": 2},
         "rounds": 1,
         "envs": 4,
         "final_episodes": 4,

@@ -108,7 +108,7 @@ class Commands:
         ]
 
     def inputs(self):
-        flags = [flag.flag.name for flag in setting_flags.FLAGS if flag.flag]
+        flags = [flag.name for flag in setting_flags.FLAGS]
         flags += [
             "--policy",
             "--config",

@@ -1,25 +1,41 @@
-"""Flags of the command line, taken from the fields of the config, and the settings that they
-make.
-"""
+"""Flags of the command line that set fields of the config, and the settings that they make."""
 
+import json
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
-from typing import Any
-
-from pydantic.fields import FieldInfo
+from typing import Any, NamedTuple
 
 from morphogen.cli import arguments
 from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
-from morphogen.config.fields import GROUPS, Names, Settings, merge_settings, unwrap
+from morphogen.config.fields import Settings, merge_settings
 from morphogen.config.files import error_line, read_text
-from morphogen.config.reference import Setting, list_settings
+from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
 
-FLAGS: tuple[Setting, ...] = tuple(setting for setting in list_settings() if setting.flag)
+# options of `ArgumentParser.add_argument`, by title of a group and name of a flag
+_TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("flags.json").read_bytes())
+
+
+class Flag(NamedTuple):
+    """Flag of the command line that sets a field."""
+
+    name: str
+    group: str  # title in help texts
+    options: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Path of the field: `ppo.clip`."""
+        return self.options["dest"]
+
+
+FLAGS = [
+    Flag(name, group, options) for group, flags in _TABLE.items() for name, options in flags.items()
+]
 
 
 def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
@@ -36,40 +52,24 @@ def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
     return rest
 
 
-def add_flags(parser: ArgumentParser, settings: Sequence[Setting]) -> None:
-    """Add the flags of settings in their groups."""
+def add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
+    """Add flags in their groups; the docstring of a field is the help of its flag."""
+    parser.register("type", "number", arguments.parse_number)
+    parser.register("type", "list", lambda text: text.split(","))
+    meanings = {setting.path: setting.meaning for setting in list_settings()}
     # groups without flags are not printed
-    groups = {title: parser.add_argument_group(title) for title in GROUPS}
-    for setting in settings:
-        if (flag := setting.flag) is not None:
-            options = _value_options(setting.field, flag.value)
-            groups[flag.group].add_argument(
-                flag.name, dest=setting.path, help=setting.meaning, **options
-            )
-
-
-def _value_options(field: FieldInfo, value: str) -> dict[str, Any]:
-    if field.annotation is bool:
-        return {"action": "store_const", "const": not field.default}
-    options: dict[str, Any] = {"metavar": value}
-    kind, marks = unwrap(field.annotation, field.metadata)
-    names = next((mark for mark in marks if isinstance(mark, Names)), None)
-    if names is not None and names.most is None:
-        options["nargs"] = "+"
-    elif names is not None:
-        options["type"] = lambda text: text.split(",")
-    elif kind in (int, float):
-        options["type"] = arguments.parse_number
-    return options
+    groups = {title: parser.add_argument_group(title) for title in _TABLE}
+    for flag in flags:
+        groups[flag.group].add_argument(flag.name, help=meanings[flag.path], **flag.options)
 
 
 def flag_settings(args: Namespace) -> Settings:
     """Return the settings of `--set` and of the flags in use."""
     values = vars(args)
     layers = [
-        nest_setting(setting.path.split("."), values[setting.path])
-        for setting in FLAGS
-        if values.get(setting.path) is not None
+        nest_setting(flag.path.split("."), values[flag.path])
+        for flag in FLAGS
+        if values.get(flag.path) is not None
     ]
     return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
 

@@ -50,7 +50,7 @@ def model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]:
     try:
         model.model_validate(settings)
     except ValidationError as error:
-        return list_faults(error, model, settings, path)
+        return list_faults(error, model, path)
     return []
 
 

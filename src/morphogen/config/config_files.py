@@ -104,8 +104,8 @@ def parse_config(text: str) -> RunSpec:
         >>> mg.parse_config('{"ppo": {"clip": 3}, "envs": 8, "envs": 4}')
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: envs: expected an integer in 1 .. 65536, got two values
-        ppo.clip: expected a number > 0 and <= 1, got 3
+        morphogen.errors.ConfigError: envs: expected a valid integer, got two values
+        ppo.clip: expected less than or equal to 1, got 3
     """
     return build_spec(parse_settings(text))
 

@@ -6,13 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from morphogen.config.fields import (
-    DEVICE,
-    OUTPUT,
     Checks,
     Count,
-    Flag,
     Names,
-    Null,
     Positive,
     Spec,
     spec,
@@ -57,15 +53,11 @@ class EngineSpec(Spec):
 
     PATH: ClassVar[str] = "engine"
 
-    devices: Annotated[tuple[str, ...], Names(least=1, most=64), Flag("--device", "D", DEVICE)] = (
-        "auto",
-    )
+    devices: Annotated[tuple[str, ...], Names()] = ("auto",)
     """auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a
     rank on each
     """
-    ranks: Annotated[
-        int | None, Field(ge=1, le=65_536), Null("one per device"), Flag("--ranks", "N", DEVICE)
-    ] = None
+    ranks: Annotated[int | None, Field(ge=1, le=65_536)] = None
     """processes that share the envs (default: one per device)"""
     reduce: Literal["gather", "allreduce"] = REDUCE_GATHER
     """ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients
@@ -73,34 +65,29 @@ class EngineSpec(Spec):
     """
     collective_timeout_s: Positive = 600.0
     """seconds that a rank waits for the others before the run ends with an error"""
-    threads: Annotated[
-        int | None, Field(ge=1, le=4_096), Null("one per core"), Flag("--threads", "N", DEVICE)
-    ] = None
+    threads: Annotated[int | None, Field(ge=1, le=4_096)] = None
     """CPU threads (default: 1 on digits, else one per core)"""
-    amp: Annotated[Literal["off", "auto", "bfloat16", "float16"], Flag("--amp", "MODE", DEVICE)] = (
-        AMP_OFF
-    )
+    amp: Literal["off", "auto", "bfloat16", "float16"] = AMP_OFF
     """mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), float16
     (CUDA)
     """
-    compile: Annotated[
-        Literal["off", "auto", "default", "reduce-overhead", "max-autotune"],
-        Flag("--compile", "MODE", DEVICE),
-    ] = COMPILE_OFF
+    compile: Literal["off", "auto", "default", "reduce-overhead", "max-autotune"] = COMPILE_OFF
     """off (default), default, auto (default where the compiler works, else off), reduce-
     overhead, max-autotune
     """
-    capture: Annotated[Literal["auto", "off"], Flag("--capture", "MODE", DEVICE)] = "auto"
+    capture: Literal["auto", "off"] = "auto"
     """record the operators of a minibatch and replay them for the rest of the epoch: auto
     (default), off
     """
-    activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = None
-    """MiB of activations at once; further envs train and validate in pieces, one after the other"""
-    phase_profile: Annotated[bool, Flag("--no-phase-profile", "", DEVICE)] = True
+    activation_mib: Positive | None = None
+    """MiB of activations at once; further envs train and validate in pieces, one after the
+    other; null = 768 on a CPU, 16384 on a GPU
+    """
+    phase_profile: bool = True
     """false: do not measure the time of the phases of a round"""
-    deterministic: Annotated[bool, Flag("--no-deterministic", "", DEVICE)] = True
+    deterministic: bool = True
     """false: allow a GPU operators whose results vary from run to run"""
-    tf32: Annotated[bool, Flag("--tf32", "", DEVICE)] = False
+    tf32: bool = False
     """let a GPU round factors of products to 10 bits (TF32)"""
 
     def cross_checks(self) -> Checks:
@@ -110,7 +97,7 @@ class EngineSpec(Spec):
         count = len(self.devices)
         return {
             "devices": (
-                all(map(_DEVICE_NAME.fullmatch, self.devices)),
+                self.devices and all(map(_DEVICE_NAME.fullmatch, self.devices)),
                 "auto, cpu, cuda or cuda:0 .. cuda:99",
             ),
             "ranks": (
@@ -133,18 +120,16 @@ class CheckpointSpec(Spec):
         >>> mg.CheckpointSpec(keep=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: checkpoint.keep: expected an integer in 1 .. 1000, got 0
+        morphogen.errors.ConfigError: checkpoint.keep: expected greater than or equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "checkpoint"
 
-    every_rounds: Annotated[
-        Count | None, Null("only at the end"), Flag("--checkpoint-every", "N", OUTPUT)
-    ] = 10
-    """save a checkpoint every N rounds (default 10)"""
-    every_minutes: Annotated[Positive | None, Null("not by the clock")] = None
-    """minutes between two checkpoints, also inside a round"""
-    keep: Annotated[int, Field(ge=1, le=1_000), Flag("--keep", "N", OUTPUT)] = 3
+    every_rounds: Count | None = 10
+    """save a checkpoint every N rounds (default 10); null = only at the end"""
+    every_minutes: Positive | None = None
+    """minutes between two checkpoints, also inside a round; null = not by the clock"""
+    keep: Annotated[int, Field(ge=1, le=1_000)] = 3
     """checkpoints to keep, besides the best one (default 3)"""
     on_failure: Literal["continue", "stop"] = "continue"
     """continue or stop after a checkpoint, but the last one, that could not be written"""

@@ -9,20 +9,14 @@ from pydantic import Field
 
 from morphogen.config.extra_settings import fill_owner, with_extras
 from morphogen.config.fields import (
-    BY_TASK,
-    DEVICE,
-    LEARNING,
-    SIZE,
-    TASK,
+    DERIVED,
     UNSET,
     Checks,
     Count,
     FilePath,
-    Flag,
     Names,
     Natural,
     NonNegative,
-    Null,
     OneOf,
     OpenShare,
     Positive,
@@ -58,21 +52,17 @@ class DataSpec(Spec):
         >>> mg.DataSpec(placement="gpu")
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: data.placement: expected one of auto, resident,
-            streamed, got "gpu"
+        morphogen.errors.ConfigError: data.placement: expected 'auto', 'resident' or
+            'streamed', got "gpu"
     """
 
     PATH: ClassVar[str] = "data"
 
-    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = UNSET
-    """data set"""
-    dir: Annotated[
-        FilePath | None, Null("$MORPHOGEN_DATA, else ./data"), Flag("--data-dir", "DIR", TASK)
-    ] = None
+    name: Annotated[str, OneOf(DATASETS), DERIVED] = UNSET
+    """data set; null = from the task"""
+    dir: FilePath | None = None
     """folder of data (default $MORPHOGEN_DATA, else ./data)"""
-    placement: Annotated[
-        Literal["auto", "resident", "streamed"], Flag("--placement", "P", DEVICE)
-    ] = AUTO
+    placement: Literal["auto", "resident", "streamed"] = AUTO
     """training data on the device (resident) or read ahead from the host (streamed); default
     auto: by its size
     """
@@ -80,15 +70,13 @@ class DataSpec(Spec):
     """size of all splits in GiB up to which placement auto is resident"""
     prefetch: Annotated[int, Field(ge=1, le=64)] = 3
     """minibatches read ahead of streamed data"""
-    batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK), Flag("--batch", "N", SIZE)] = UNSET
+    batch: Annotated[int, Field(ge=1, le=65_536)] = 32
     """samples per optimiser step of a host"""
-    minibatches: Annotated[
-        int, Field(ge=1, le=100_000), Null(BY_TASK), Flag("--minibatches", "N", SIZE)
-    ] = UNSET
+    minibatches: Annotated[int, Field(ge=1, le=100_000)] = 16
     """optimiser steps of a host per epoch"""
-    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = "task"
-    """validation samples per epoch: a number, task = as the task, at most all, null = all"""
-    augment: Annotated[bool, Flag("--no-augment", "", TASK)] = True
+    val_samples: Count | None = None
+    """validation samples per epoch; null = all"""
+    augment: bool = True
     """false: train on the images as they are"""
 
 
@@ -106,29 +94,29 @@ class HostSpec(Spec):
         >>> mg.HostSpec(momentum=1)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: host.momentum: expected a number >= 0 and < 1, got 1
+        morphogen.errors.ConfigError: host.momentum: expected less than 1, got 1
     """
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = UNSET
+    lr: Annotated[float, Field(gt=0, le=10)] = 0.05
     """learning rate of hosts"""
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = UNSET
+    seed_lr: Annotated[float, Field(gt=0, le=10)] = 0.1
     """learning rate of seeds"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """momentum of the optimiser of hosts and seeds"""
     weight_decay: Share = 5e-4
     """weight decay of hosts and seeds"""
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
-    """limit of the gradient norm of each host, and of each seed"""
-    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = None
-    """host network"""
+    max_grad_norm: Positive | None = 1.0
+    """limit of the gradient norm of each host, and of each seed; null = no clipping"""
+    name: Annotated[str, OneOf(HOSTS)] | None = None
+    """host network; null = from the task"""
     norm: Literal["group", "batch"] = "group"
     """normalisation layers of the host: over groups of channels, or over the batch"""
-    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = UNSET
-    """channels of the first block, or of a place in a sequence"""
-    vocabulary: Annotated[Annotated[int, Field(ge=2, le=2**20)] | None, Null(BY_TASK)] = None
-    """tokens of a language model, as many as its text has"""
+    width: Annotated[int, Field(ge=1, le=4_096), DERIVED] = UNSET
+    """channels of the first block, or of a place in a sequence; null = from the task"""
+    vocabulary: Annotated[int, Field(ge=2, le=2**20)] | None = None
+    """tokens of a language model, as many as its text has; null = from the task"""
 
 
 @spec
@@ -225,8 +213,8 @@ class GovernorSpec(Spec):
     """consecutive anomalous epochs that are a panic"""
     snapshot_every: Count = 5
     """epochs between two snapshots of a healthy env"""
-    max_rollbacks: Annotated[Count | None, Null("no limit")] = None
-    """rollbacks of an env in one episode, after which it is left alone"""
+    max_rollbacks: Count | None = None
+    """rollbacks of an env in one episode, after which it is left alone; null = no limit"""
 
     def cross_checks(self) -> Checks:
         """Bands and counts fit each other."""
@@ -262,7 +250,7 @@ class SignalSpec(Spec):
         >>> mg.SignalSpec(stable_gain=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: signal.stable_gain: expected a number > 0, got 0
+        morphogen.errors.ConfigError: signal.stable_gain: expected greater than 0, got 0
     """
 
     PATH: ClassVar[str] = "signal"
@@ -290,8 +278,8 @@ class AttributionSpec(Spec):
         >>> mg.AttributionSpec(permutation_pairs=100)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: attribution.permutation_pairs: expected an integer in
-            1 .. 64, got 100
+        morphogen.errors.ConfigError: attribution.permutation_pairs: expected less than
+            or equal to 64, got 100
     """
 
     PATH: ClassVar[str] = "attribution"
@@ -316,16 +304,16 @@ class EvaluationSpec(Spec):
         >>> mg.EvaluationSpec(episodes=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: evaluation.episodes: expected an integer in
-            1 .. 1000000 or null ...
+        morphogen.errors.ConfigError: evaluation.episodes: expected greater than or
+            equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "evaluation"
 
     every_rounds: Natural = 10
     """rounds between two plays of the policy on the same held-out instances; 0 = never"""
-    episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = UNSET
-    """held-out instances of such a play"""
+    episodes: Annotated[int, Field(ge=1, le=1_000_000), DERIVED] = UNSET
+    """held-out instances of such a play; null = envs / 4, 2 to 16"""
     greedy: bool = False
     """the policy takes its likeliest actions in these plays and at the end; false: draws them"""
 
@@ -347,17 +335,17 @@ class RewardSpec(Spec):
         >>> mg.RewardSpec(op_cost=1)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: reward.op_cost: expected a number >= 0 and <= 0.01, got 1
+        morphogen.errors.ConfigError: reward.op_cost: expected less than or equal to 0.01, got 1
     """
 
     PATH: ClassVar[str] = "reward"
 
-    rule: Annotated[str, OneOf(RULES), Flag("--reward", "RULE", LEARNING)] = "delta"
+    rule: Annotated[str, OneOf(RULES)] = "delta"
     """reward of the policy, as `morphogen rewards` lists (default: of the task, else delta)"""
     potential_scale: Annotated[float, Field(ge=0, le=2)] = 1.0
     """weight of the potential that pays progress before it is delivered"""
-    governor_penalty: Annotated[NonNegative, Null("from the rule")] = UNSET
-    """penalty for a rollback"""
+    governor_penalty: Annotated[NonNegative, DERIVED] = UNSET
+    """penalty for a rollback; null = from the rule"""
     op_cost: Annotated[float, Field(ge=0, le=0.01)] = 0.0
     """cost of an executed op other than WAIT"""
     return_scale: Literal["running", "fixed"] = "running"

@@ -11,7 +11,6 @@ from morphogen.config.fields import (
     Names,
     Natural,
     NonNegative,
-    Null,
     Spec,
     spec,
 )
@@ -31,7 +30,7 @@ class HeuristicSpec(Spec):
         >>> mg.HeuristicSpec(patience=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: heuristic.patience: expected an integer >= 1 and < 2^63, got 0
+        morphogen.errors.ConfigError: heuristic.patience: expected greater than or equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "heuristic"
@@ -52,10 +51,10 @@ class HeuristicSpec(Spec):
     """epoch of the first germination"""
     min_plateau: Natural = 3
     """epochs on a plateau after which a seed is germinated"""
-    min_fall: Annotated[NonNegative | None, Null("never")] = None
-    """points of accuracy below its best from which a host gets a seed at once"""
-    min_loss: Annotated[NonNegative | None, Null("no limit")] = None
-    """training loss, in nats, below which no seed is germinated"""
+    min_fall: NonNegative | None = None
+    """points of accuracy below its best from which a host gets a seed at once; null = never"""
+    min_loss: NonNegative | None = None
+    """training loss, in nats, below which no seed is germinated; null = no limit"""
     min_worth: Annotated[float, Field(ge=-100, le=100)] = 0.5
     """points of contribution less price from which a seed is kept, and below which it is pruned"""
     patience: Count = 5

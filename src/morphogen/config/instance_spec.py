@@ -88,7 +88,7 @@ class ObserveSpec(Spec):
         >>> mg.ObserveSpec(instance=("colour",))
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: observe.instance: expected a list of names out of
+        morphogen.errors.ConfigError: observe.instance[0]: expected one of
             width, data_share, ...
     """
 

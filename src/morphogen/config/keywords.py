@@ -47,7 +47,7 @@ class EnvFields(TypedDict, total=False):
     """Fields of RunSpec that are keywords of every entry point."""
 
     rounds: int
-    episode_length: int | None
+    episode_length: int
     slots: Names
     max_seeds: int
     blueprints: Names

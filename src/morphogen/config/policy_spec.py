@@ -5,13 +5,12 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from morphogen.config.fields import (
-    LEARNING,
+    DERIVED,
     UNSET,
+    Checks,
     Count,
-    Flag,
     Natural,
     NonNegative,
-    Null,
     OneOf,
     Positive,
     PositiveShare,
@@ -20,7 +19,9 @@ from morphogen.config.fields import (
     spec,
 )
 from morphogen.config.parts import NETWORKS
-from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.action import SIZES
+
+HalfShare = Annotated[float, Field(ge=0, le=0.5)]
 
 
 class HeadFloors(NamedTuple):
@@ -28,14 +29,14 @@ class HeadFloors(NamedTuple):
     in all.
     """
 
-    op: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.OP])] = 0.005
-    slot: Annotated[float, Field(ge=0, le=0.5)] = 0.01  # times the slots of the run: checked there
-    blueprint: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.BLUEPRINT])] = 0.01
-    style: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.STYLE])] = 0.01
-    tempo: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.TEMPO])] = 0.01
-    alpha_target: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_TARGET])] = 0.01
-    alpha_speed: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_SPEED])] = 0.01
-    alpha_curve: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_CURVE])] = 0.01
+    op: HalfShare = 0.005
+    slot: HalfShare = 0.01
+    blueprint: HalfShare = 0.01
+    style: HalfShare = 0.01
+    tempo: HalfShare = 0.01
+    alpha_target: HalfShare = 0.01
+    alpha_speed: HalfShare = 0.01
+    alpha_curve: HalfShare = 0.01
 
 
 class HeadFactors(NamedTuple):
@@ -85,8 +86,8 @@ class PolicySpec(Spec):
         ... )  # floors of 6 ops: at most half of the probability in all
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: policy.floor.op: expected a number >= 0 and
-            <= 0.0833333, got 0.5
+        morphogen.errors.ConfigError: policy.floor.op: expected <= 0.0833333 with
+            6 choices, got 0.5
     """
 
     PATH: ClassVar[str] = "policy"
@@ -103,6 +104,16 @@ class PolicySpec(Spec):
     op_bias: OpBias = OpBias()
     full_bias: LogOdds = 2.0
     """log-odds of the alpha target FULL before training"""
+
+    def cross_checks(self) -> Checks:
+        """Floors take at most half of the probability; a run checks the slots, which it counts."""
+        return {
+            f"floor.{head.label}": (
+                self.floor[head] <= 0.5 / size,
+                f"<= {0.5 / size:g} with {size} choices",
+            )
+            for head, size in SIZES.items()
+        }
 
 
 @spec
@@ -122,42 +133,42 @@ class PpoSpec(Spec):
         >>> mg.PpoSpec(gamma=1.5, epochs=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: ppo.epochs: expected an integer in 1 .. 1000, got 0
-        ppo.gamma: expected a number > 0 and <= 1, got 1.5
+        morphogen.errors.ConfigError: ppo.epochs: expected greater than or equal to 1, got 0
+        ppo.gamma: expected less than or equal to 1, got 1.5
     """
 
     PATH: ClassVar[str] = "ppo"
 
-    epochs: Annotated[int, Field(ge=1, le=1_000), Flag("--ppo-epochs", "N", LEARNING)] = 4
+    epochs: Annotated[int, Field(ge=1, le=1_000)] = 4
     """passes over a round in the update of the policy"""
-    minibatches: Annotated[Count, Null("gcd(4, envs)")] = UNSET
-    """minibatches per pass, each a group of envs with complete episodes"""
-    lr: Annotated[Positive, Flag("--lr", "X", LEARNING)] = 1e-3
+    minibatches: Annotated[Count, DERIVED] = UNSET
+    """minibatches per pass, each a group of envs with complete episodes; null = gcd(4, envs)"""
+    lr: Positive = 1e-3
     """learning rate of the policy"""
-    lr_end: Annotated[Positive | None, Null("constant")] = None
-    """learning rate at the end of its schedule"""
+    lr_end: Positive | None = None
+    """learning rate at the end of its schedule; null = constant"""
     lr_anneal_rounds: Natural = 0
     """rounds until lr_end is reached"""
     ratio: Literal["head", "joint"] = "head"
     """clip the probability ratio of each head, or of the action"""
     clip: PositiveShare = 0.2
     """clip range of the probability ratio"""
-    target_kl: Annotated[Positive | None, Null("no stop")] = 0.03
-    """divergence in nats; an update stops at 1.5 times of it"""
+    target_kl: Positive | None = 0.03
+    """divergence in nats; an update stops at 1.5 times of it; null = no stop"""
     gamma: PositiveShare = 0.995
     """discount per epoch"""
     gae_lambda: Share = 0.95
     """decay of the advantage estimate per epoch"""
     entropy_coef: NonNegative = 0.05
     """entropy coefficient in the first round"""
-    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = 0.01
-    """entropy coefficient after entropy_anneal_rounds"""
-    entropy_anneal_rounds: Annotated[Natural, Flag("--entropy-anneal-rounds", "N", LEARNING)] = 40
+    entropy_coef_end: NonNegative | None = 0.01
+    """entropy coefficient after entropy_anneal_rounds; null = constant"""
+    entropy_anneal_rounds: Natural = 40
     """rounds until the entropy coefficient is least"""
     entropy_coef_head: HeadFactors = HeadFactors()
     value_coef: NonNegative = 0.5
     """weight of the critic's loss"""
-    value_warmup_rounds: Annotated[Natural, Flag("--value-warmup-rounds", "N", LEARNING)] = 0
+    value_warmup_rounds: Natural = 0
     """rounds until the critic counts in full"""
     world_envs: Count = 1
     """consecutive envs that play the same world after imitation, for the mean advantage of the
@@ -171,7 +182,7 @@ class PpoSpec(Spec):
     """rounds in which prices of training instances rise to their range"""
     contribution_coef: NonNegative = 0.0
     """weight of a head that predicts contributions; 0 = no such head"""
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
-    """limit of the gradient norm of the policy"""
+    max_grad_norm: Positive | None = 1.0
+    """limit of the gradient norm of the policy; null = no clipping"""
     weight_decay: NonNegative = 0.0
     """weight decay of the policy"""

@@ -1,13 +1,14 @@
-"""Reference of all settings: allowed values, default, flag and meaning, read from the fields of the
+"""Reference of all settings: allowed values, default and meaning, read from the fields of the
 specs.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from morphogen.config.fields import Flag, Spec, describe, fields_of
+from morphogen.config.fields import CONFIG, Settings, Spec, fields_of
 from morphogen.config.spec import RunSpec
 
 
@@ -17,13 +18,20 @@ class Setting(NamedTuple):
     path: str  # ppo.clip
     meaning: str
     default: Any  # of the class; a preset or a task may have another one
-    flag: Flag | None  # of the command line; None: only --set
     field: FieldInfo
 
     @property
-    def allowed(self) -> str:
-        """The allowed values in words."""
-        return describe(self.field.annotation, self.field.metadata)
+    def allowed(self) -> Settings:
+        """The allowed values, as a JSON schema."""
+        kind: Any = Annotated[self.field.annotation, Field(), *self.field.metadata]
+        return TypeAdapter(kind, config=CONFIG).json_schema()
+
+    @property
+    def names(self) -> list[str]:
+        """The allowed names; none for another kind of value."""
+        schema = self.allowed
+        parts = (schema, schema.get("items", {}), *schema.get("anyOf", ()))
+        return [name for part in parts for name in part.get("enum", ())]
 
 
 def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
@@ -35,10 +43,9 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
         if fields_of(info.annotation):
             yield from list_settings(info.annotation, f"{path}.")
             continue
-        flag = next((mark for mark in info.metadata if isinstance(mark, Flag)), None)
         meaning = info.description or f"{_first_clause(kind)}: {name}"
         default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
-        yield Setting(path, " ".join(meaning.split()), default, flag, info)
+        yield Setting(path, " ".join(meaning.split()), default, info)
 
 
 def _first_clause(kind: type) -> str:

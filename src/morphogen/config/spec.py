@@ -24,14 +24,10 @@ from morphogen.config import groups
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
-    BY_TASK,
-    SIZE,
-    TASK,
+    DERIVED,
     UNSET,
     Checks,
-    Flag,
     Names,
-    Null,
     OneOf,
     Settings,
     Spec,
@@ -116,12 +112,12 @@ class RunSpec(Spec):
     Example:
         >>> import morphogen as mg
         >>> spec = mg.RunSpec(task="tiny", rounds=3, ppo={"clip": 0.1})
-        >>> spec.ppo.clip, spec.episode_length, mg.resolve(spec).episode_length
-        (0.1, None, 8)
+        >>> spec.ppo.clip, spec.episode_length, spec.slots, mg.resolve(spec).slots
+        (0.1, 8, None, ('r0c0', 'r1c0'))
         >>> mg.RunSpec(ppo={"clip": 3})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: ppo.clip: expected a number > 0 and <= 1, got 3
+        morphogen.errors.ConfigError: ppo.clip: expected less than or equal to 1, got 3
     """
 
     PATH: ClassVar[str] = ""
@@ -131,40 +127,32 @@ class RunSpec(Spec):
 
         def __init__(self, **fields: Unpack[RunFields]) -> None: ...
 
-    task: Annotated[str, OneOf(TASKS), Flag("--task", "NAME", TASK)] = DEFAULT_TASK
+    task: Annotated[str, OneOf(TASKS)] = DEFAULT_TASK
     """data and host network (default digits), as `morphogen data` lists"""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Flag("--seed", "N", SIZE)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     """fixes every random number of the run (default 0)"""
-    rounds: Annotated[int, Field(ge=1, le=1_000_000), Flag("--rounds", "N", SIZE)] = 50
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     """rounds; each plays one episode per env, then updates the policy"""
-    envs: Annotated[int, Field(ge=1, le=65_536), Flag("--envs", "N", SIZE)] = 32
+    envs: Annotated[int, Field(ge=1, le=65_536)] = 32
     """host networks trained side by side"""
-    episode_length: Annotated[
-        int, Field(ge=1, le=10_000), Null(BY_TASK), Flag("--episode-length", "N", SIZE)
-    ] = UNSET
+    episode_length: Annotated[int, Field(ge=1, le=10_000)] = 16
     """epochs in the life of a host, one action each"""
-    slots: Annotated[
-        tuple[str, ...], Names(least=1), Null(BY_TASK), Flag("--slots", "ID", TASK)
-    ] = UNSET
-    """places in the host where seeds may grow, e.g. r0c0 r1c0"""
-    max_seeds: Annotated[int, Field(ge=0, le=10_000), Flag("--max-seeds", "N", TASK)] = 0
+    slots: Annotated[tuple[str, ...], Names(), DERIVED] = UNSET
+    """places in the host where seeds may grow, e.g. r0c0 r1c0; null = from the task"""
+    max_seeds: Annotated[int, Field(ge=0, le=10_000)] = 0
     """most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)"""
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = ()
     """kinds of seeds that may be germinated; none named = all that the host comes with"""
     disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = ()
     """ops that the policy may never use"""
-    instances: Annotated[Literal["task", "single"], Flag("--instances", "MODE", TASK)] = "task"
+    instances: Literal["task", "single"] = "task"
     """task = hosts and data vary (default), single = all alike"""
     instance: InstanceSpec = InstanceSpec()
     policy_name: Annotated[str, OneOf(_CONTROLLERS, FILE_POLICIES)] = "ppo"
     """policy that acts: the network that a learner trains (ppo), a baseline, or one of a file"""
-    final_episodes: Annotated[
-        int, Field(ge=0, le=1_000_000), Null("as many as envs"), Flag("--final-episodes", "N", SIZE)
-    ] = UNSET
-    """held-out episodes played at the end; 0 = none"""
-    preset: Annotated[
-        Annotated[str, OneOf(PRESETS.keys())] | None, Null("none"), Flag("--preset", "NAME", TASK)
-    ] = None
+    final_episodes: Annotated[int, Field(ge=0, le=1_000_000), DERIVED] = UNSET
+    """held-out episodes played at the end; 0 = none, null = as many as envs"""
+    preset: Annotated[str, OneOf(PRESETS.keys())] | None = None
     """start from a named set of settings: a task, smoke, or another preset"""
     data: groups.DataSpec = groups.DataSpec()
     host: groups.HostSpec = groups.HostSpec()
@@ -371,28 +359,16 @@ def resolve(spec: RunSpec) -> RunSpec:
         >>> mg.resolve(spec) == spec
         True
     """
-    task = TASKS[spec.task]
-    host = find_host(spec)
-    samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,
-        episode_length=spec.episode_length or task.episode_length,
         slots=tuple(slot.name for slot in pick_slots(spec)),
         final_episodes=spec.envs if is_unset(spec.final_episodes) else spec.final_episodes,
         instance=instance_ranges(spec),
-        data=replace(
-            _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches),
-            val_samples=samples,
-        ),
-        host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=host.width),
+        data=_fill(spec.data, name=TASKS[spec.task].dataset),
+        host=_fill(spec.host, width=find_host(spec).width),
         evaluation=_fill(spec.evaluation, episodes=max(2, min(16, spec.envs // 4))),
         reward=spec.reward.fill_defaults(),
         ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
-        telemetry=_fill(
-            spec.telemetry,
-            plateau_threshold=task.plateau_threshold,
-            improvement_threshold=task.improvement_threshold,
-        ),
     )
 
 

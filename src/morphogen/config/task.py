@@ -2,21 +2,21 @@
 task.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-from pydantic_core import core_schema
+from pydantic import Field, PlainValidator
 
 from morphogen.config.fields import (
     Checks,
-    Constraint,
     Count,
     Names,
     Natural,
     NonNegative,
-    Null,
     OneOf,
     Positive,
     Settings,
@@ -33,36 +33,23 @@ from morphogen.config.instance_spec import (
 )
 from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
-from morphogen.config.task_defaults import read_defaults
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 
 DEFAULT_TASK = "digits"
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # a list is one too
 
 
-class _NamedHost(Constraint):
-    """A host, or its name in `HOSTS`, which is replaced by the host."""
-
-    @property
-    def expected(self) -> str:
-        """The allowed values in words."""
-        return " or ".join([*HOSTS, "an object of a class that derives from Host"])
-
-    def convert(self, value: Any) -> Host:
-        """Return the host."""
-        host = HOSTS.get(value) if isinstance(value, str) else value
-        if not isinstance(host, Host):
-            raise ValueError
-        return host
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.convert)
+def _find_host(value: Any) -> Host:
+    """Return a host, or the host of a name in `HOSTS`."""
+    host = HOSTS.get(value) if isinstance(value, str) else value
+    if not isinstance(host, Host):
+        raise ValueError(" or ".join([*HOSTS, "an object of a class that derives from Host"]))
+    return host
 
 
 @spec
 class TaskSpec(Spec):
-    """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config
-    replace these.
+    """A task: data, host, slots, and the settings of its runs.
 
     Raises: ConfigError with all faults, a line each.
 
@@ -71,7 +58,9 @@ class TaskSpec(Spec):
         >>> host = mg.CnnSpec(
         ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
         ... )
-        >>> task = mg.TaskSpec(name="small", dataset="digits", host=host, slots=("r0c0",), batch=16)
+        >>> task = mg.TaskSpec(
+        ...     name="small", dataset="digits", host=host, defaults={"data": {"batch": 16}}
+        ... )
         >>> mg.make(task, envs=2).spec.task
         'small'
     """
@@ -82,7 +71,7 @@ class TaskSpec(Spec):
     name: str
     dataset: Annotated[str | Callable[..., Any], OneOf(DATASETS)]
     """Name in `DATASETS`, or the data set itself."""
-    host: Annotated[str | Host, _NamedHost()]
+    host: Annotated[str | Host, PlainValidator(_find_host)]
     """Name in `HOSTS`, or the host itself."""
     question: str = "a task from outside"
     """The question the task asks, one line."""
@@ -90,36 +79,20 @@ class TaskSpec(Spec):
     """Enabled by default; () = all of the host."""
     instance: InstanceSpec = InstanceSpec()
     """None in it = nothing impaired."""
-    batch: Count = 32
-    """Samples per minibatch and env."""
-    minibatches: Count = 16
-    """Per epoch."""
-    episode_length: Count = 16
-    """Epochs."""
-    lr: Positive = 0.05
-    """Of the host."""
-    seed_lr: Positive = 0.1
-    """Of the seeds."""
     success: NonNegative = 95.0
     """Accuracy in percent from which an episode counts as a success."""
     target_loss: NonNegative = 0.05
     """Loss at which learning counts as complete, nats."""
     scale: Positive = 1.0
     """A stored number is divided by this."""
-    mean: Annotated[_Numbers | None, Null("of the training split")] = None
+    mean: _Numbers | None = None
     """Per input channel, after division; None = of the training split."""
-    std: Annotated[_Numbers | None, Null("of the training split")] = None
+    std: _Numbers | None = None
     shift: Natural = 0
     """Augmentation of images: largest shift, pixels."""
     flip: bool = False
     """Augmentation of images: mirror half of the samples."""
-    val_samples: Annotated[Count | None, Null("all")] = None
-    """Validation samples per epoch; None = all."""
-    plateau_threshold: NonNegative = 0.5
-    """Points of rolling accuracy below which a round changed nothing."""
-    improvement_threshold: NonNegative = 2.0
-    """Points from which one made a difference."""
-    param_budget: Annotated[Count | None, Null("a fully grown network")] = None
+    param_budget: Count | None = None
     """Parameters that param_price is the price of; None = a fully grown network."""
     kind: Annotated[str, OneOf(KINDS)] = "networks"
     """How envs train and validate: name in `KINDS`, or the kind itself."""
@@ -167,85 +140,48 @@ class TaskSpec(Spec):
         }
 
 
-_DIGITS_HOST = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
-_DIGITS = TaskSpec(
-    name="digits",
-    question="how much does growing add to a small host on 8x8 digits?",
-    dataset="digits",
-    host=_DIGITS_HOST,
-    slots=("r0c0", "r0c1", "r1c0"),
-    instance=InstanceSpec(
-        width=(0.25, 1.0),
-        data_share=(0.2, 1.0),
-        label_noise=(0.0, 0.2),
-        classes=(4, 10),
-        reach=(0, 1),
-        param_price=(0.005, 0.5),
-    ),
-    scale=16.0,
-    mean=(0.3053,),
-    std=(0.3760,),
-    shift=1,
-    param_budget=100,
-    # All ops and blueprints, a seed in every slot. Groups of four envs play the same world. The
-    # first rounds imitate the rules, which grow one seed at a time: a fresh policy grows and keeps,
-    # and would see first that most of it costs too much. Kernels of this size gain nothing from a
-    # second thread.
-    defaults=read_defaults(__file__, "digits"),
-)
-_TINY = replace(
-    _DIGITS,
-    name="tiny",
-    question="does a run work, on a few digits, in seconds?",
-    host=replace(_DIGITS_HOST, kernel=1),
-    slots=("r0c0", "r1c0"),
-    instance=InstanceSpec(
-        width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)
-    ),
-    batch=4,
-    minibatches=1,
-    episode_length=8,
-    lr=0.1,
-    success=50.0,
-    shift=0,
-    val_samples=10,
-    param_budget=300,
-    # few choices: slots move up by themselves
-    defaults=read_defaults(__file__, "tiny"),
-)
-_TASKS = (
-    _DIGITS,
-    replace(
-        _DIGITS,
-        name="digits_impaired",
-        question="can seeds rescue a host that hardly sees the digits?",
-        host=replace(_DIGITS_HOST, base=2, kernel=1),
-        instance=replace(_DIGITS.instance, reach=(0, 0), param_price=(0.03, 0.3)),
-        success=80.0,
-        param_budget=None,
-    ),
-    _TINY,
-)
+def read_table(module: str, name: str) -> Settings:
+    """Return the JSON object in a file of the folder of a module.  module: its path, `__file__`."""
+    return json.loads(Path(module).with_name(name).read_bytes())
+
+
+def read_tasks(
+    module: str, host: Callable[..., Host], base: Mapping[str, TaskSpec] | None = None
+) -> SimpleNamespace:
+    """Return the tasks of the file `tasks.json` in the folder of a module, by name.
+
+    A task that is `like` another has its fields, except those that it states itself.
+
+    Args:
+        module: path of the module, `__file__`.
+        host: class of the hosts.
+        base: tasks of other files, which a task may be like.
+    """
+    tasks: dict[str, TaskSpec] = {}
+    for name, fields in read_table(module, "tasks.json").items():
+        like = fields.pop("like", None)
+        if "host" in fields:
+            fields["host"] = host(**fields["host"])
+        if like is None:
+            tasks[name] = TaskSpec(name=name, **fields)
+        else:
+            tasks[name] = replace(tasks.get(like) or (base or {})[like], name=name, **fields)
+    return SimpleNamespace(**tasks)
+
+
+# digits: all ops and blueprints, a seed in every slot.  Groups of four envs play the same world.
+# The first rounds imitate the rules, which grow one seed at a time: a fresh policy grows and keeps,
+# and would see first that most of it costs too much.  Kernels of this size gain nothing from a
+# second thread.  tiny: few choices, because slots move up by themselves.
 TASKS: Registry[TaskSpec] = Registry(
     "task",
     setting="task",
     group="morphogen.tasks",
     expected="a TaskSpec",
     is_part=lambda part: isinstance(part, TaskSpec),
-    core={task.name: task for task in _TASKS},
+    core=vars(read_tasks(__file__, CnnSpec)),
 )
 DEFAULT_PRESET = "digits_regimes" if "digits_regimes" in TASKS else DEFAULT_TASK
-_SMOKE: Settings = {
-    "task": "digits",
-    "rounds": 2,
-    "envs": 4,
-    "episode_length": 8,
-    "final_episodes": 4,
-    "data": {"minibatches": 2, "batch": 16, "val_samples": 64},
-    "ppo": {"minibatches": 2, "imitation_rounds": 1},
-    "policy": {"hidden": 16},
-    "checkpoint": {"every_rounds": 1},
-}
 PRESETS: Registry[Settings] = Registry(
     "preset",
     setting="preset",
@@ -253,5 +189,5 @@ PRESETS: Registry[Settings] = Registry(
     expected="settings in the form of a config file",
     is_part=lambda part: isinstance(part, dict),
     # the defaults of each task
-    core={name: {"task": name} for name in TASKS.builtin()} | {"smoke": _SMOKE},
+    core={name: {"task": name} for name in TASKS.builtin()} | read_table(__file__, "presets.json"),
 )

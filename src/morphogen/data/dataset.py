@@ -72,9 +72,8 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     splits = deal_samples(stored, host, name)
     preparation = stored.preparation(task)
     available = len(splits.validation)
-    limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
-    count = available if limit is None else int(limit)
-    if count > available and limit != task.val_samples:
+    count = available if spec.val_samples is None else spec.val_samples
+    if count > available and count != task.defaults.get("data", {}).get("val_samples"):
         raise ConfigError(
             f"data.val_samples: expected at most {available}, the size of the validation "
             f"split, got {count}"

@@ -16,7 +16,7 @@ The package of each says what it holds, and where it plugs in.
 Parts are registered by the entry points of this distribution, in `pyproject.toml`:
 
     [project.entry-points."morphogen.tasks"]
-    pydoc = "morphogen.extras.text.tasks:PYDOC"
+    pydoc = "morphogen.extras.text.tasks:TASKS.pydoc"
 
 An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`, `search`,
 which builds on `schedules`, and `pictures`, which builds on `inspection`.  The core imports no

@@ -53,7 +53,7 @@ def test_the_value_that_a_run_uses_stands_next_to_the_default(words, value, caps
     facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert facts["setting"] == words[0]
     assert facts["value"] == value
-    assert facts["default"] in ("0", "null", "0.2")
+    assert facts["default"] in ("0", "0.05", "null", "0.2")
     assert facts["meaning"]
     assert facts["allowed"]
 

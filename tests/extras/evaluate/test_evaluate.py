@@ -95,7 +95,7 @@ REFUSED = {
         lambda: {
             "--arms wait,schedule:{run}/config.json": (
                 2,
-                "config.json: steps: expected a list, got nothing",
+                "config.json: steps: expected a value, got nothing",
             )
         },
     ),

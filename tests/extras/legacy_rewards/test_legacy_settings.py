@@ -68,14 +68,13 @@ def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
     assert config_faults(
         '{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}'
     ) == [
-        'reward.legacy.combine: expected one of harmonic, minimum, got "mean"',
-        "reward.legacy.drip_fraction: expected a number >= 0 and <= 1 or null (0, "
-        "basic_plus 0.7), got 2",
+        "reward.legacy.combine: expected 'harmonic' or 'minimum', got \"mean\"",
+        "reward.legacy.drip_fraction: expected less than or equal to 1, got 2",
         f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an "
         "unknown name (did you mean rent_cap?)",
     ]
     assert config_faults('{"reward": {"legacy": 3}}') == [
-        "reward.legacy: expected an object, got 3"
+        "reward.legacy: expected a dictionary or an instance of LegacyRewardSpec, got 3"
     ]
 
 

@@ -133,16 +133,16 @@ ADVANCE = {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"}
 ADVANCE_KEYS = "expected one of epoch, env, op, slot, got an unknown name"
 CLASH = "expected one step per epoch and env, got"
 WRONG = [
-    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch: expected an integer in 0 .. 19, got 20"),
-    ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch: expected an integer in 0 .. 19, got nothing"),
+    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch: expected less than or equal to 19, got 20"),
+    ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch: expected a value, got nothing"),
     ([{**GROW, "op": "germinate"}], {}, "steps[0].op: expected one of WAIT, GERMINATE"),
     ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot: expected one of r0c0, r0c1, r1c0, got "r9c9"'),
-    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected one of"),
+    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected a value"),
     ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
-    ([{**GROW, "env": 3}], {}, "steps[0].env: expected an integer in 0 .. 2 or null (every env)"),
-    ([GROW, 3], {}, "steps[1]: expected an object, got 3"),
+    ([{**GROW, "env": 3}], {}, "steps[0].env: expected less than or equal to 2, got 3"),
+    ([GROW, 3], {}, "steps[1]: expected a valid dictionary"),
     ([{**GROW, "env": 1}, GROW], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
-    ([], {"version": 2}, "version: expected an integer in 1 .. 1, got 2"),
+    ([], {"version": 2}, "version: expected less than or equal to 1, got 2"),
     ([], {"speed": 1}, "speed: expected one of version, name, on_illegal, steps, got an unknown"),
 ]
 
@@ -158,9 +158,9 @@ def test_a_wrong_schedule_is_refused_by_step_and_field(steps, top, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "schedule: expected an object, got []"),
+        ("[]", "schedule: expected a valid dictionary"),
         ("{", "not JSON"),
-        ('{"version": 1, "name": "x"}', "steps: expected a list, got nothing"),
+        ('{"version": 1, "name": "x"}', "steps: expected a value, got nothing"),
     ],
 )
 def test_a_file_of_another_form_is_refused(text, message):
@@ -207,7 +207,7 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
         (
             "full_cycle",
             {"episode_length": 7},
-            r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8",
+            r"is full_cycle: steps\[4\].epoch: expected .* 6, got 8",
         ),
         (
             "germinate_one",

@@ -131,7 +131,7 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(quick,
         ("{}", r"expected settings heuristic\.\*, got {}"),
         (
             '{"heuristic": {"patience": 0}}',
-            r"heuristic\.patience: expected an integer >= 1 and < 2\^63, got 0",
+            r"heuristic\.patience: expected greater than or equal to 1, got 0",
         ),
         ("{", "cannot be used"),
     ],

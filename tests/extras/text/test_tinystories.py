@@ -120,9 +120,9 @@ META = {
     "vocab_size: expected an integer in 2 .. 65536 with tokens in uint16, got 65537": {
         "vocab_size": 65_537
     },
-    "vocab_size: expected an integer in 2 .. 2147483647, got null": {"vocab_size": None},
-    "eos: expected an integer in 0 .. 2147483646, got -1": {"eos": -1},
-    'dtype: expected one of uint16, <u2, uint32, <u4, got "int64"': {"dtype": "int64"},
+    "vocab_size: expected a valid integer, got null": {"vocab_size": None},
+    "eos: expected greater than or equal to 0, got -1": {"eos": -1},
+    "dtype: expected 'uint16', '<u2', 'uint32' or '<u4', got \"int64\"": {"dtype": "int64"},
     r"dtpye: expected one of vocab_size, eos, dtype, got an unknown name \(did you mean "
     r"dtype\?\)": {"dtpye": "uint32"},
     "eos: expected an integer in 0 .. 50256, got 50257": {"eos": 50_257},

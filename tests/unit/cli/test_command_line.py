@@ -37,7 +37,7 @@ FLAG_TABLE = """
 --slots r1c0 r0c0 | slots | ["r0c0", "r1c0"]
 --max-seeds 2 | max_seeds | 2
 --instances single | instances | "single"
---data-dir some/where | data.dir | "some/where"
+--data-dir /some/where | data.dir | "/some/where"
 --no-augment | data.augment | false
 --rounds 7 | rounds | 7
 --envs 12 | envs | 12
@@ -62,18 +62,12 @@ FLAG_TABLE = """
 --tf32 | engine.tf32 | true
 --amp bfloat16 | engine.amp | "bfloat16"
 --telemetry-level off | telemetry.level | "off"
---telemetry-dir some/where | telemetry.dir | "some/where"
+--telemetry-dir /some/where | telemetry.dir | "/some/where"
 --checkpoint-every 4 | checkpoint.every_rounds | 4
 --keep 2 | checkpoint.keep | 2
 """
 LOGGER_FLAGS = """
 --logger tensorboard csv | telemetry.loggers | ["csv", "tensorboard"]
---wandb-project p | telemetry.wandb.project | "p"
---wandb-entity e | telemetry.wandb.entity | "e"
---wandb-group g | telemetry.wandb.group | "g"
---wandb-name n | telemetry.wandb.name | "n"
---wandb-tags b a | telemetry.wandb.tags | ["b", "a"]
---wandb-mode offline | telemetry.wandb.mode | "offline"
 """
 
 
@@ -113,7 +107,7 @@ def nested(path, value):
 
 
 def test_every_flag_of_the_table_is_tried_here():
-    assert {str(flag.flag and flag.flag.name): flag.path for flag in setting_flags.FLAGS} == {
+    assert {flag.name: flag.path for flag in setting_flags.FLAGS} == {
         flag: path for flag, _, path, _ in FLAGS
     }
 
@@ -325,9 +319,9 @@ fly | fly
 train walk | walk
 train --rounds | --rounds
 train --round 3 | --round
-train --rounds many | rounds: expected an integer in 1 .. 1000000, got "many"
-train --rounds 2.0 | rounds: expected an integer in 1 .. 1000000, got 2.0
-train --lr nan | ppo.lr: expected a number > 0, got NaN
+train --rounds many | rounds: expected a valid integer, got "many"
+train --rounds 2.0 | rounds: expected a valid integer, got 2.0
+train --lr nan | ppo.lr: expected a finite number, got NaN
 train --task mnist | task: expected one of digits
 train --preset big | preset: expected one of digits
 train --slots r9c9 | slots: expected distinct names out of r0c0, r1c0, r0c1
@@ -454,7 +448,7 @@ REFUSED = {
     "events of another run": (
         [*ALONE, "--telemetry-dir", "used"],
         2,
-        "telemetry.dir: expected a new file, got used/events.jsonl, which exists",
+        "used/events.jsonl, which exists",
     ),
     **rows_of_extra("cifar", lambda: {"data that is not there": ([*ALONE, *NO_DATA], 3, "none")}),
 }
@@ -537,7 +531,7 @@ def shown_help(capsys, *words):
 def test_help_of_train_explains_every_flag_baseline_and_exit_code(capsys):
     text = shown_help(capsys, "train")
     for flag in setting_flags.FLAGS:
-        assert f"{flag.flag and flag.flag.name} " in text
+        assert f"{flag.name} " in text
     for word in ("wait", "random", "heuristic", "exit codes", "examples"):
         assert word in text
 

@@ -88,7 +88,7 @@ def test_a_name_that_no_file_can_have_is_refused(capsys):
 
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "a\nb", ""])
 def test_a_path_in_a_config_is_printable_text(path):
-    with pytest.raises(ConfigError, match=r"telemetry\.dir: expected a path"):
+    with pytest.raises(ConfigError, match=r"telemetry\.dir: expected printable text"):
         TelemetrySpec(dir=path)
     with pytest.raises(ConfigError, match="policy_name: expected one of"):
         RunSpec(policy_name=f"file:{path}")

@@ -15,7 +15,6 @@ def test_a_task_needs_a_name_a_data_set_and_a_host():
     mine = task()
     assert mine.slots == ("r0c0", "r0c1")
     assert mine.instance == reference_instance(Perceptron())
-    assert (mine.batch, mine.minibatches, mine.episode_length) == (32, 16, 16)
     assert task(instance=mg.InstanceSpec(data_share=(0.5, 1.0))).instance.data_share == (0.5, 1.0)
 
 
@@ -42,9 +41,9 @@ FAULTS = {
         "host": "perceptron"
     },
     'slots: expected names out of r0c0, r0c1, got ["r9c9"]': {"slots": ("r9c9",)},
-    "batch: expected an integer >= 1 and < 2^63, got 0": {"batch": 0},
+    "success: expected greater than or equal to 0, got -1": {"success": -1},
     "mean: expected 6 numbers, one per input channel, got [0.5]": {"mean": (0.5,)},
-    'objective: expected one of delivered, anytime, got "soon"': {"objective": "soon"},
+    "objective: expected 'delivered' or 'anytime', got \"soon\"": {"objective": "soon"},
     "flip: expected false with samples that are no images, got true": {"flip": True},
 }
 
@@ -58,9 +57,9 @@ def test_a_fault_is_named(said):
 
 def test_all_faults_are_named_at_once():
     with pytest.raises(mg.ConfigError) as caught:
-        task(batch=0, minibatches=1.5, lr=0)
+        task(success=-1, scale=0, shift=1.5)
     assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
-        "task.batch",
-        "task.minibatches",
-        "task.lr",
+        "task.success",
+        "task.scale",
+        "task.shift",
     ]

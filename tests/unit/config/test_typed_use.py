@@ -26,12 +26,12 @@ def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_ta
 ):
     reward = mg.RewardSpec(rule="value")
     spec = mg.RunSpec(
-        task="tiny", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward
+        task="tiny", rounds=3, slots=["r0c0"], final_episodes=None, ppo={"clip": 0.1}, reward=reward
     )
     assert_type(spec.ppo, mg.PpoSpec)
     assert_type(spec.slots, tuple[str, ...])
     assert_type(mg.resolve(spec).episode_length, int)
-    assert (spec.ppo.clip, spec.slots, mg.resolve(spec).episode_length) == (0.1, ("r0c0",), 8)
+    assert (spec.ppo.clip, spec.slots, mg.resolve(spec).final_episodes) == (0.1, ("r0c0",), 4)
 
 
 def test_a_spec_takes_parts_for_their_names() -> None:
@@ -94,7 +94,7 @@ env = mg.make("digits", env=4)  # reportCallIssue
 env = mg.make("digits", envs="4")  # reportArgumentType
 env = mg.make("digits", instances="single")  # reportArgumentType
 env = mg.make("digits", ppo=3)  # reportArgumentType
-env = mg.make("digits", envs=4, instances="held-out", ppo={"clip": 0.1}, slots=["r0c0"], episode_length=None)
+env = mg.make("digits", envs=4, instances="held-out", ppo={"clip": 0.1}, slots=["r0c0"], final_episodes=None)
 mg.make_env("tiny", rond=1)  # reportCallIssue
 mg.make_env("tiny", envs=2, rounds=1, device="cpu")
 mg.train_ppo_vectorized(ruonds=3)  # reportCallIssue

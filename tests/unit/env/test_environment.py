@@ -276,7 +276,7 @@ def test_episodes_may_differ_by_env():
         (lambda: mg.make("digits", instances="valid"), mg.ConfigError, "^instances: expected one of train, held-out, test, a stream of tasks, got .*; whether tasks vary"),
         (lambda: mg.make("digit"), mg.ConfigError, "task: expected"),
         (lambda: mg.make("digits", envs=0), mg.ConfigError, "envs: expected"),
-        (lambda: mg.make("digits", envs="4"), mg.ConfigError, 'envs: expected an integer in 1 .. ' '65536, ' 'got ' '"4"'),
+        (lambda: mg.make("digits", envs="4"), mg.ConfigError, 'envs: expected a valid integer, got "4"'),
         (lambda: mg.make("digits", num_envs=4), mg.ConfigError, r"num_envs: .*\(did you mean envs\?\)"),
         (lambda: mg.make(tiny()).reset(-1), mg.ConfigError, "episode: expected >= 0, got -1"),
         (lambda: mg.make("digits", device="cuda:77"), mg.DeviceError, "engine.devices: expected"),

@@ -268,9 +268,7 @@ class Loop(Perceptron):
 
 
 def test_a_host_whose_blueprints_are_unknown_is_refused():
-    task = mg.TaskSpec(
-        name="loop", question="?", dataset="digits", host=Loop(), batch=4, minibatches=1
-    )
+    task = mg.TaskSpec(name="loop", dataset="digits", host=Loop())
     with pytest.raises(
         mg.ConfigError, match=r"blueprints of host Loop: expected parts, .*, got 'unknown'"
     ):

@@ -15,7 +15,8 @@ class AlarmLimits(ExtraSpec):
         >>> mg.TelemetrySpec(limits={"kl_spike": -1})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: telemetry.limits.kl_spike: expected a number >= 0, got -1
+        morphogen.errors.ConfigError: telemetry.limits.kl_spike: expected greater than or
+            equal to 0, got -1
     """
 
     PATH: ClassVar[str] = "telemetry.limits"

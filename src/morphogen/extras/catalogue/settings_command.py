@@ -67,7 +67,7 @@ def find_settings(name: str) -> list[Setting]:
 
 def explain(setting: Setting, spec: RunSpec) -> dict[str, Any]:
     """Return the facts about a setting, with its value in a spec."""
-    flags = [setting.flag.name] if setting.flag else []
+    flags = [flag.name for flag in setting_flags.FLAGS if flag.path == setting.path]
     return {
         "setting": setting.path,
         "meaning": setting.meaning,

@@ -8,8 +8,6 @@ import sys
 from argparse import Namespace
 from importlib import import_module
 
-from morphogen.cli import setting_flags
-from morphogen.config.fields import allowed_names
 from morphogen.config.parts import POLICIES
 from morphogen.config.reference import list_settings
 from morphogen.errors import ConfigError
@@ -42,11 +40,9 @@ def run(args: Namespace) -> None:
         raise ConfigError(f"morphogen completion needs shtab: pip install 'morphogen[{EXTRA}]'")
     shtab = import_module("shtab")
     parser = import_module("morphogen.cli.main").build_parser("")
-    names = {
-        flag.path: allowed_names(flag.field.annotation, flag.field.metadata)
-        for flag in setting_flags.FLAGS
-    }
-    names |= {"policy": list(POLICIES), "field": [setting.path for setting in list_settings()]}
+    settings = list(list_settings())
+    names = {setting.path: setting.names for setting in settings}
+    names |= {"policy": list(POLICIES), "field": [setting.path for setting in settings]}
     [commands] = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]

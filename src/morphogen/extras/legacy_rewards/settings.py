@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import (
+    DERIVED,
     UNSET,
     Count,
     Natural,
     NonNegative,
-    Null,
     Positive,
     Share,
     is_unset,
@@ -74,8 +74,10 @@ class LegacyRewardSpec(ExtraSpec):
     """parameters that cost param_price in basic and basic_plus, whatever the task"""
     param_price: NonNegative = 0.1
     """price of param_budget parameters per step in basic and basic_plus"""
-    drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = UNSET
-    """share of the bonus for fossilizing that is paid out over the remaining epochs"""
+    drip_fraction: Annotated[Share, DERIVED] = UNSET
+    """share of the bonus for fossilizing that is paid out over the remaining epochs; null = 0,
+    basic_plus 0.7
+    """
     drip_cap: NonNegative = 0.1
     """highest pay-out of the drip in a step"""
     drip_negative_ratio: NonNegative = 0.5

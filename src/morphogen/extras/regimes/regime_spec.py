@@ -6,10 +6,9 @@ from pydantic import Field
 
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import (
-    Ascending,
     Checks,
     Count,
-    Null,
+    Pair,
     Share,
     Spec,
     spec,
@@ -84,13 +83,11 @@ class RegimeSpec(ExtraSpec):
     views: ViewWeights = ViewWeights()
     noise: Annotated[float, Field(gt=0, le=100)] = 1.0
     """deviation of the noise of noisy images, whose numbers are normalised"""
-    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in the env")] = None
+    classes: Pair[Classes] | None = None
     """number of classes of a regime, uniform; a random subset of that size is drawn (default: as
     in the env)
     """
-    noisy_classes: Annotated[
-        tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")
-    ] = None
+    noisy_classes: Pair[Classes] | None = None
     """number of classes of a regime whose images are noisy, uniform (default: as in other
     regimes)
     """

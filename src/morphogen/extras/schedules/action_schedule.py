@@ -15,7 +15,7 @@ from morphogen.config.action_names import (
     value_names,
 )
 from morphogen.config.config_files import parse_value
-from morphogen.config.fields import CONFIG, Name, Null, raise_all
+from morphogen.config.fields import CONFIG, Name, raise_all
 from morphogen.config.spec import RunSpec, seed_timeline
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -122,7 +122,7 @@ def name_heads(step: ScheduleStep, spec: RunSpec) -> dict[str, str]:
 def _build_schedule(settings: Any, spec: RunSpec) -> Schedule:
     lines = model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")
     epoch = Annotated[int, Field(ge=0, le=spec.episode_length - 1)]
-    env = Annotated[int, Field(ge=0, le=spec.envs - 1), Null("every env")]
+    env = Annotated[int, Field(ge=0, le=spec.envs - 1)] | None
     models = {
         op: action_model(op, spec, {"epoch": (epoch, ...), "env": (env, None)})
         for op in (None, *Op)

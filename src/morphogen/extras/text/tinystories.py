@@ -120,7 +120,7 @@ def read_meta(path: Path) -> Meta:
     try:
         meta = Meta.model_validate(settings)
     except ValidationError as error:
-        raise DataError(f"{path}: {'; '.join(list_faults(error, Meta, settings))}") from None
+        raise DataError(f"{path}: {'; '.join(list_faults(error, Meta))}") from None
     most = min(MOST_TOKENS, 2 ** (8 * meta.stored.itemsize))
     if meta.vocab_size > most:
         got = f"{meta.vocab_size}: write wider tokens, and dtype uint32"

@@ -9,12 +9,18 @@ from support.slot_invariants import broken_invariants
 from support.small_runs import QUICK, context_of, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.instance_spec import InstanceSpec
+from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
+from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import build_result
+from morphogen.extras.schedules.action_schedule import dump_schedule
+from morphogen.extras.search import instance_sets
 from morphogen.extras.search.candidates import GrowthStep, build_schedule
 from morphogen.extras.search.instance_sets import build_schedules_control, held_out_instance_sets
+from morphogen.extras.search.oracle import play_best_schedules, play_oracle_arm
 from morphogen.extras.search.replays import (
     first_epoch_at_cost,
     play_static_cost_arm,
@@ -181,6 +187,65 @@ def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_to
     assert (again.cost[epoch, column] >= traces.cost[-1]).all()
     assert (again.cost[epoch - 1, column] < traces.cost[-1]).all()
     assert (at_equal_cost(setup, traces).network_value == again.network_value[epoch, column]).all()
+
+
+def priced(price):
+    return tiny_setup(
+        episode_length=8, lifecycle=QUICK, envs=3, instance=InstanceSpec(param_price=(price, price))
+    )
+
+
+CANDIDATES = [
+    (),
+    (GrowthStep(0, "r0c0", Blueprint.CONV_HEAVY),),
+    (GrowthStep(0, "r1c0", Blueprint.NORM),),
+]
+
+
+@pytest.mark.slow
+def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation(tmp_path):
+    setup = priced(0.0)
+    schedules = [build_schedule(candidate, setup.spec) for candidate in CANDIDATES]
+    pick, found = play_best_schedules(context_of(setup), schedules, 3)
+    results = {}
+    for k, candidate in enumerate(CANDIDATES):
+        traces = grown(setup, candidate)
+        mine = pick == k
+        assert traces.network_value[:, mine] == pytest.approx(
+            found.network_value[:, mine], abs=1e-6
+        )
+        assert (traces.fossil_blueprint[mine] == found.fossil_blueprint[mine]).all()
+        file = tmp_path / f"{k}.json"
+        file.write_text(dump_schedule(schedules[k], setup.spec))
+        results[f"schedule:{file}"] = build_result(setup, traces, name="any", seconds=0.0)
+    arm = play_oracle_arm(context_of(setup), 3, results)
+    assert arm.policy == "oracle"
+    assert (arm.traces.network_value == found.network_value).all()
+    with pytest.raises(ConfigError, match="expected arms schedule:FILE before oracle, got none"):
+        play_oracle_arm(context_of(setup), 3, {})
+    file.write_text(file.read_text().replace('"epoch": 0,', '"env": 1, "epoch": 0,', 1))
+    with pytest.raises(ConfigError, match="steps are for every env, got a step that names one"):
+        play_oracle_arm(context_of(setup), 3, results)
+
+
+def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
+    setup = priced(0.1)
+    played = []
+    wanted = {int(word) for word in held_out_instance_sets(setup.spec, 3)[0].tasks[:, 0]}
+
+    def noted(*args, **knobs):
+        played.append((knobs["envs"], knobs.get("tasks")))
+        return open_environment(*args, **knobs)
+
+    monkeypatch.setattr(instance_sets, "open_environment", noted)
+    schedules = [build_schedule(candidate, setup.spec) for candidate in CANDIDATES[1:]]
+    play_best_schedules(context_of(setup), schedules, 3)
+    *tried, judged = played
+    assert len(tried) == 2
+    for key, tasks in tried:
+        assert tasks is not None
+        assert not {int(word) for word in key[:, 0]} & wanted
+    assert torch.equal(judged[0], held_out_instance_sets(setup.spec, 3)[0].tasks)
 
 
 def test_an_episode_has_as_many_transfers_as_it_says():

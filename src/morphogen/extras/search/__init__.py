@@ -9,6 +9,7 @@ For readers who ask "what could a policy reach, and what without looking?".  Ent
     threshold_search     search for the thresholds of the heuristic
     replays              arms `schedule`, `static`, `static-cost`, `static-params`: what a policy
                          grew
+    oracle               arm `oracle`: the best of the played schedules for each instance
     clairvoyant          arm `clairvoyant`: the best schedule along the regimes of each instance
 
 Plugs in at two groups of entry points: `morphogen.arms` for `evaluate`, and `morphogen.commands`

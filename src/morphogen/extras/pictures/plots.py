@@ -1,7 +1,6 @@
 """Pictures of the report: learning, lives of the seeds, contributions; each with its numbers."""
 
 import io
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -223,15 +222,12 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
 
 def _round_rows(log: RunLog, round: int) -> Iterator[Row]:
     events = list(log.events(("EpochCompleted", "SeedGerminated", *MARKS), {round - 1}))
-    stages: dict[int | None, list[Sequence[str]]] = defaultdict(list)  # of all envs, by epoch
-    for event in events:
-        if isinstance(event.data, EpochCompleted):
-            stages[event.epoch] += event.data.stage
+    stages = [event.data.stage for event in events if isinstance(event.data, EpochCompleted)]
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
     envs = range(min(MAX_ENVS, start["envs"]))
     for env in envs:
         for i, slot in enumerate(start["slots"]):
-            own = [epoch[env][i] for epoch in stages.values() if env < len(epoch)]
+            own = [epoch[env][i] for epoch in stages]
             sown = {
                 event.epoch: event.data.blueprint
                 for event in events
@@ -333,17 +329,11 @@ def contribution_rows(log: RunLog) -> list[Row]:
 def last_ablations(log: RunLog, episode: Row) -> Row | None:
     """The ablations of the last epoch of an episode; None where they were not all measured."""
     rows = rows_of_round(log.tables["ablations"], episode["round"])
-    parts = [row for row in rows if row["epoch"] == episode["epoch"]]
+    last = next((row for row in rows if row["epoch"] == episode["epoch"]), None)
     env = episode["env"]
-    # parts in order hold neighbouring envs
-    columns = {
-        name: [value for part in parts for value in part[name]]
-        for name in ("exact", "host_acc", "accuracy", "shapley")
-    }
-    measured = {
-        name: column[env] if env < len(column) else None for name, column in columns.items()
-    }
-    return measured if measured["exact"] and measured["host_acc"] is not None else None
+    if last is None or not last["exact"][env] or last["host_acc"][env] is None:
+        return None
+    return {name: last[name][env] for name in ("host_acc", "accuracy", "shapley")}
 
 
 def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:

@@ -29,10 +29,6 @@ class ExtraSpec(Spec):
         """
         return {}
 
-    def summary(self) -> str:
-        """Describe the group in a line, for the list that a run prints at its start."""
-        return ""
-
     def fill_owner(self, owner: Any) -> Any:
         """Return the spec that holds the group, with every field set that the extra decides."""
         return owner

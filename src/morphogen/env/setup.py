@@ -249,7 +249,7 @@ def describe_run(setup: Setup) -> dict[str, str]:
     epochs = count_noun(int(spec.episode_length or 0), "epoch")
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     groups = extra_groups(spec).items()
-    rows |= {name: group.summary() for name, group in groups if group != type(group)()}
+    rows |= {name: repr(group) for name, group in groups if group != type(group)()}
     return {
         **rows,
         "reward": spec.reward.rule,

@@ -16,7 +16,6 @@ from morphogen.config.fields import (
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import Classes
 from morphogen.data.image_view import View
-from morphogen.vocab.text import count_noun
 
 Weight = Annotated[int, Field(ge=0, le=1000)]
 
@@ -128,17 +127,3 @@ class RegimeSpec(ExtraSpec):
                 f"null, or at most {host.classes} with regime.classes and regime.views.noisy",
             ),
         }
-
-    def summary(self) -> str:
-        """Describe how often the world changes, and how."""
-        views = ", ".join(view.label for view in self.views.used)
-        own = "" if self.classes is None else f"; {_range_text(self.classes)} classes each"
-        if self.noisy_classes is not None:
-            own += f", {_range_text(self.noisy_classes)} if noisy"
-        length = count_noun(self.least, "epoch")
-        chance = f"a new one with probability {self.hazard:g} per epoch"
-        return f"{chance}, after {length} or more; {views}{own}"
-
-
-def _range_text(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"

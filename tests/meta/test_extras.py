@@ -45,7 +45,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "archetypes": (r"(?i)archetype", ()),
     "search": (r"clairvoyant|successive_halving|schedule_search|play_oracle", ()),
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
-    "loggers": (r"(?i)tensor_?board|wandb", ()),
+    "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),
     "details": (
         r"ActionsTaken|SlotsMeasured|AttributionMissing|RewardsPaid|GateEvaluated|"
         r"AnomalySeen|SnapshotTaken|HostStabilized|TopologyRecorded",

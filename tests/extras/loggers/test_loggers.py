@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,7 +30,7 @@ from morphogen.log.writer import LoggerPlace
 
 CALM = {"detectors": np.zeros((1, 3, 2), dtype=bool), "rolled_back": np.zeros(1, dtype=bool)}
 RECORDS = [record | CALM for record in live(1, 1, 2)[1]]
-SERVICES = ("tensorboard", "wandb")
+SERVICES = ("tensorboard", "wandb", "mlflow")
 ROWS = (
     "train_loss",
     "train_acc",
@@ -183,29 +184,40 @@ def test_rows_of_a_resumed_run_continue_without_a_gap_and_none_is_there_twice(
 
 @pytest.fixture
 def service(monkeypatch):
-    """A package with loggers of services; its lists hold the arguments and the settings they
-    got.
-    """
-    asked, logged = [], []
-    run = SimpleNamespace(id="3x7", config=SimpleNamespace(update=logged.append))
+    """A package with loggers of services; its lists hold their ids and the settings they got."""
+    asked, known, logged = [], [], []
+    run = SimpleNamespace(
+        id="3x7",
+        info=SimpleNamespace(run_id="5y9"),
+        config=SimpleNamespace(update=logged.append),
+    )
 
     def logger(**knobs):
         asked.append(knobs)
+        known.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
         return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
 
-    package = SimpleNamespace(WandbLogger=logger, asked=asked, logged=logged)
+    package = SimpleNamespace(
+        WandbLogger=logger,
+        MLFlowLogger=logger,
+        log_params=logged.append,
+        asked=asked,
+        known=known,
+        logged=logged,
+    )
     monkeypatch.setattr(importlib, "import_module", lambda name: package)
     return package
 
 
-def test_a_service_continues_its_run_and_gets_the_settings_once(service, tmp_path):
+@pytest.mark.parametrize(("name", "known"), [("wandb", ("3x7", None)), ("mlflow", (None, "5y9"))])
+def test_a_service_continues_its_run_and_gets_the_settings_once(service, tmp_path, name, known):
     config = {"ppo.clip": 0.2, "data.batch": 8}
     for at in range(2):
         place = LoggerPlace(tmp_path, tmp_path, 9, at, config)
-        sink = LOGGERS["wandb"](place, TelemetrySpec())
+        sink = LOGGERS[name](place, TelemetrySpec())
         sink.write([summary(at)])
         sink.write([summary(at)])
-    assert [asked["id"] for asked in service.asked] == [None, "3x7"]
+    assert service.known == [(None, None), known]
     assert service.logged == [config]
 
 
@@ -250,6 +262,7 @@ def asked_of(service, name, spec, folder):
 
 
 WANDB_VARIABLES = {"WANDB_PROJECT": "theirs", "WANDB_NAME": "mine", "WANDB_DIR": "/scratch"}
+MLFLOW_VARIABLES = {"MLFLOW_TRACKING_URI": "https://server", "MLFLOW_EXPERIMENT_NAME": "theirs"}
 
 
 @pytest.mark.parametrize("value", [None, "", "set"])
@@ -276,3 +289,20 @@ def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(
         "online",
         ["t"],
     )
+
+
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_variables_of_mlflow_count_more_than_defaults(service, tmp_path, monkeypatch, value):
+    for name, text in MLFLOW_VARIABLES.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value and text)
+    asked = asked_of(service, "mlflow", TelemetrySpec(), tmp_path)
+    if value:
+        assert asked == {"exp_name": "theirs", "tracking_uri": "https://server"}
+    else:
+        assert (asked["exp_name"], asked["tracking_uri"]) == (
+            "morphogen",
+            f"sqlite:///{tmp_path}/mlflow.db",
+        )
+        assert asked["artifact_location"].startswith("file:")

@@ -272,7 +272,7 @@ def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
 
 
 @needs_extra("loggers")
-@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_logger_without_its_package_is_refused_before_anything_loads(
     started, tmp_path, monkeypatch, capsys, name
 ):

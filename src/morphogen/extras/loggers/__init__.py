@@ -1,11 +1,11 @@
-"""Loggers of scalars: tables of CSV, TensorBoard, and Weights & Biases.
+"""Loggers of scalars: tables of CSV, TensorBoard, Weights & Biases and MLflow.
 
 For readers who want curves of a run in a tool of their own: the log of a run is complete without
 any logger.
 
     scalars       numbers of an event -> rows of tables; `ScalarSink`, the base of all loggers
     csv_tables    a file per table, `metrics/csv/round.csv`
-    services      TensorBoard and Weights & Biases, through the loggers of TorchRL
+    services      TensorBoard, Weights & Biases and MLflow, through the loggers of TorchRL
     wandb_spec    the settings `telemetry.wandb`
 
 Tables are `round`, `ppo`, `actions`, ... with the round, from 1, as step; `epoch`, means over the

@@ -1,10 +1,12 @@
-"""TensorBoard and Weights & Biases, through the loggers of TorchRL."""
+"""TensorBoard, Weights & Biases and MLflow, through the loggers of TorchRL."""
 
 import importlib
 import importlib.util
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from morphogen.errors import ConfigError
@@ -17,10 +19,11 @@ PROJECT = "morphogen"
 class Service(ScalarSink):
     """A logger of TorchRL; its name is the name of its package.
 
-    A resumed run logs the repeated rounds again, under the same steps.
+    A resumed run logs the repeated rounds again, under the same steps.  The id of a run at a
+    service is kept in a file, so that a resumed run continues the same run there.
     """
 
-    END: ClassVar[str]  # method of an open run that ends it
+    ID: ClassVar[str] = ""  # attribute of an open run, its id at the service
 
     @classmethod
     def check(cls) -> None:
@@ -36,11 +39,25 @@ class Service(ScalarSink):
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
         self._place.folder.mkdir(parents=True, exist_ok=True)
-        return self.open_logger(importlib.import_module("torchrl.record.loggers"))
+        id_file = self._place.folder / f"{self.NAME}.id"
+        known = id_file.read_text("utf-8") if id_file.is_file() else None
+        loggers = importlib.import_module("torchrl.record.loggers")
+        logger = self.open_logger(loggers, known)
+        if self.ID and known is None:
+            id_file.write_text(attrgetter(self.ID)(logger.experiment), "utf-8")
+        if self._place.config and not self._place.rounds and known is None:
+            self.log_config(logger.experiment, self._place.config)
+        return logger
 
     @abstractmethod
-    def open_logger(self, loggers: Any) -> Any:
-        """Open the logger of the module `loggers` of TorchRL; a new run logs its settings."""
+    def open_logger(self, loggers: Any, known: str | None) -> Any:
+        """Open the logger of the module `loggers` of TorchRL.  known: id of the run at the
+        service.
+        """
+
+    @abstractmethod
+    def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
+        """Log the settings of the run."""
 
     def write_row(self, row: ScalarRow) -> None:
         """Log every measured number of a row."""
@@ -53,46 +70,46 @@ class Service(ScalarSink):
     def close(self) -> None:
         """End the run at the service."""
         if "_logger" in vars(self):
-            getattr(self._logger.experiment, self.END)()
+            self.close_logger(self._logger.experiment)
+
+    @abstractmethod
+    def close_logger(self, experiment: Any) -> None:
+        """End an open run."""
 
 
 class TensorBoard(Service):
     """Event files of TensorBoard in the run directory."""
 
     NAME = "tensorboard"
-    END = "close"
 
-    def open_logger(self, loggers: Any) -> Any:
-        """Open a file; the settings of the run are a table in Markdown."""
-        place = self._place
-        logger = loggers.TensorboardLogger(exp_name=self.NAME, log_dir=str(place.folder))
-        if not place.rounds:
-            rows = [f"| {name} | {value} |" for name, value in place.config.items()]
-            table = "\n".join(["| setting | value |", "|---|---|", *rows])
-            logger.experiment.add_text("config", table)
-        return logger
+    def open_logger(self, loggers: Any, known: str | None) -> Any:
+        """Open a file."""
+        return loggers.TensorboardLogger(exp_name=self.NAME, log_dir=str(self._place.folder))
+
+    def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
+        """Log the settings as a table in Markdown."""
+        rows = [f"| {name} | {value} |" for name, value in config.items()]
+        experiment.add_text("config", "\n".join(["| setting | value |", "|---|---|", *rows]))
+
+    def close_logger(self, experiment: Any) -> None:
+        """Close the file."""
+        experiment.close()
 
 
 class WeightsAndBiases(Service):
-    """Weights & Biases; settings count more than its environment variables.
-
-    The id of a run is kept in a file, so that a resumed run continues the same run there.
-    """
+    """Weights & Biases; settings count more than its environment variables."""
 
     NAME = "wandb"
-    END = "finish"
+    ID = "id"
     KEEPS_LINKS = True  # a link to its newest run
 
-    def open_logger(self, loggers: Any) -> Any:
+    def open_logger(self, loggers: Any, known: str | None) -> Any:
         """Open a run, or continue one."""
         spec: WandbSpec = getattr(self._spec, self.NAME)
-        place = self._place
         environ = os.environ
-        id_file = place.folder / "wandb.id"
-        known = id_file.read_text("utf-8") if id_file.is_file() else None
-        logger = loggers.WandbLogger(
-            exp_name=spec.name or environ.get("WANDB_NAME") or place.run.absolute().name,
-            log_dir=environ.get("WANDB_DIR") or str(place.folder),
+        return loggers.WandbLogger(
+            exp_name=spec.name or environ.get("WANDB_NAME") or self._place.run.absolute().name,
+            log_dir=environ.get("WANDB_DIR") or str(self._place.folder),
             project=spec.project or environ.get("WANDB_PROJECT") or PROJECT,
             log_env_packages=False,
             tags=list(spec.tags) or None,  # None: from the environment, like `mode`
@@ -101,7 +118,41 @@ class WeightsAndBiases(Service):
             group=spec.group,
             mode=spec.mode,
         )
-        if known is None:
-            id_file.write_text(logger.experiment.id, "utf-8")
-            logger.experiment.config.update(dict(place.config))
-        return logger
+
+    def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
+        """Set the config of the run."""
+        experiment.config.update(dict(config))
+
+    def close_logger(self, experiment: Any) -> None:
+        """Finish the run."""
+        experiment.finish()
+
+
+class MlFlow(Service):
+    """MLflow: the server of `MLFLOW_TRACKING_URI`, or a data base in the run directory."""
+
+    NAME = "mlflow"
+    ID = "info.run_id"
+
+    def open_logger(self, loggers: Any, known: str | None) -> Any:
+        """Open a run, or continue one."""
+        if known is not None:
+            os.environ["MLFLOW_RUN_ID"] = known  # of the run that is started next
+        folder = self._place.folder
+        artifacts = self._place.run.absolute() / folder.name / self.NAME
+        uris = {
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+            "artifact_location": artifacts.as_uri(),
+        }
+        if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+            uris = {"tracking_uri": uri}  # its server knows where artifacts go
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        return loggers.MLFlowLogger(exp_name=name, **uris)
+
+    def log_config(self, experiment: Any, config: Mapping[str, Any]) -> None:
+        """Log the settings as parameters."""
+        importlib.import_module("mlflow").log_params(dict(config))
+
+    def close_logger(self, experiment: Any) -> None:
+        """End the run."""
+        importlib.import_module("mlflow").end_run()

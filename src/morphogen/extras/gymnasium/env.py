@@ -146,7 +146,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             )
             self._state, seen = self._restart(chosen)
             self._ended = self._ended & ~chosen
-        return self._fetch(seen)
+        return self._fetch(seen, {})
 
     @torch.no_grad()
     def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
@@ -173,7 +173,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             info["final_obs"], info["_final_obs"] = self._final_observations(seen), ended.copy()
             state, fresh = self._restart(ended)
             self.state = state
-            seen, _ = self._fetch(fresh)
+            seen, _ = self._fetch(fresh, {})
         return seen, results["reward"], ended, np.zeros_like(ended), info
 
     def _advance(self, action: torch.Tensor) -> tuple[Seen, dict[str, Array]]:
@@ -188,18 +188,21 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             results = {
                 name: np.zeros(self.num_envs, dtype=dtype) for name, dtype in _RESULTS.items()
             }
-            observed, _ = self._fetch(seen)
+            observed, _ = self._fetch(seen, {})
         else:
             after, step = env.step(state, action)
             seen = step.inputs
-            facts = {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
+            leaves = {
+                "reward": step.reward,
+                "terminated": step.terminated,
+                "outcome": step.outcome.outcome,
+                "network_value": step.score.network_value,
+            }
             if begun.any():
                 after = tree_ops.select(self._upload_rows(begun), self._restart(begun)[0], after)
                 seen = env.observe(after)
             self._state = after
-            observed, results = self._fetch(
-                seen, reward=step.reward, terminated=step.terminated, **facts
-            )
+            observed, results = self._fetch(seen, leaves)
             for leaf in results.values():
                 leaf[begun] = 0
         results["outcome"][begun] = Outcome.ENDED
@@ -240,7 +243,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             final[env] = row if self._ended[env] else None
         return final
 
-    def _fetch(self, seen: PolicyInputs, **leaves: torch.Tensor) -> tuple[Seen, dict[str, Any]]:
+    def _fetch(
+        self, seen: PolicyInputs, leaves: dict[str, torch.Tensor]
+    ) -> tuple[Seen, dict[str, Any]]:
         """Read the inputs of a policy and more leaves in one transfer: (observations, the other
         leaves).
         """

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import matplotlib.style
@@ -113,11 +112,10 @@ def _draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str]) -> None:
                 for end in (column, f"{stem}_low", f"{stem}_high")
             )
             colour = CYCLE[(j if alone else i) % len(CYCLE)]
-            style: dict[str, Any] = {"color": colour, "linestyle": DASHES[0 if alone else j % 4]}
+            dash = DASHES[0 if alone else j % len(DASHES)]
+            label = name if alone else f"{run} {name}"
             if np.isfinite(values).any():
-                ax.plot(
-                    rounds, values, marker=".", label=name if alone else f"{run} {name}", **style
-                )
+                ax.plot(rounds, values, marker=".", label=label, color=colour, linestyle=dash)
             ax.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     add_legend(ax)
 

@@ -28,7 +28,8 @@ from bench.harness.timing import (
     start_bench,
 )
 from morphogen.config.execution_spec import EngineSpec
-from morphogen.env.capture import Capture, offered_graphs
+from morphogen.config.registry import extra_parts
+from morphogen.env.capture import Capture
 from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
 from morphogen.extras.compiler.compiled_units import CompiledUnits
@@ -142,7 +143,7 @@ def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
         CompiledUnits(EngineSpec(compile="default"), device=bench.device),
     )
     start = start_epoch(scene.state, scene.plan, net=scene.net)
-    graphs = Capture(offered_graphs("cpu"))
+    graphs = Capture(extra_parts("morphogen.graphs")["cpu"]())
 
     def replay() -> object:
         return graphs.repeat(lambda carry: scene.minibatch_step(carry, batch)[0], start, REPLAYED)

@@ -58,7 +58,9 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
         )
 
     data = {"dir": str(files), "minibatches": 1, "batch": 2, "val_samples": 2}
-    result = mg.train_ppo_vectorized(mg.RunSpec(task=name, data=data, **SMALLEST), on_round=look)
+    result = mg.train_ppo_vectorized(
+        mg.RunSpec(task=name, data=data, **SMALLEST), parts=mg.Parts(hooks=mg.Hooks(on_round=look))
+    )
     assert counts == [COUNTS[name]]
     (summary,) = result.history
     assert summary.live > 0  # seeds grow as well

@@ -261,7 +261,9 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
     with pytest.raises(
         TrainingDiverged, match="no step in 3 consecutive rounds, the last of them round 4"
     ):
-        train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
+        train_ppo_vectorized(
+            spec(rounds=6), out=tmp_path / "run", parts=Parts(hooks=Hooks(on_round=spoil))
+        )
     saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]
     assert (saved[-1]["kind"], saved[-1]["path"]) == (
         "stop",

@@ -11,7 +11,7 @@ from support.small_runs import tiny
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.run_log import events as read_all
 from morphogen.state.tensor_trees import load_tree
-from morphogen.train.loop import Parts
+from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
 
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
@@ -93,5 +93,7 @@ def test_a_sink_that_blocks_for_a_run_gets_every_round_once_it_is_free(plain, tm
         if summary.round == 1:
             sink.free.set()
 
-    train_ppo_vectorized(small(), parts=Parts(sinks=(sink,)), out=tmp_path / "run", on_round=free)
+    train_ppo_vectorized(
+        small(), parts=Parts(sinks=(sink,), hooks=Hooks(on_round=free)), out=tmp_path / "run"
+    )
     assert [event.round for event in sink.events if event.name == "RoundCompleted"] == [0, 1]

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, TypeVar
 
 from morphogen.config.fields import Checks, Spec
 from morphogen.config.host import Host
-from morphogen.config.registry import Registry
+from morphogen.config.registry import extra_parts
 
 C = TypeVar("C", bound=type)
 
@@ -34,12 +34,7 @@ class ExtraSpec(Spec):
         return owner
 
 
-GROUPS: Registry[type[ExtraSpec]] = Registry(
-    "group of settings",
-    group="morphogen.settings",
-    expected="a class that derives from ExtraSpec",
-    is_part=lambda part: isinstance(part, type) and issubclass(part, ExtraSpec),
-)
+GROUPS: dict[str, type[ExtraSpec]] = extra_parts("morphogen.settings")
 
 
 def with_extras(cls: C) -> C:
@@ -47,10 +42,9 @@ def with_extras(cls: C) -> C:
 
     Only extras of this distribution add settings, because a broken group would stop every run.
     """
-    for path in GROUPS.builtin():
+    for path, group in GROUPS.items():
         owner, _, name = path.rpartition(".")
         if owner == getattr(cls, "PATH", None):
-            group = GROUPS[path]
             cls.__annotations__[name] = group
             setattr(cls, name, group())
     return cls

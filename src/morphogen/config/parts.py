@@ -29,13 +29,16 @@ that builds it from the spec of a run:
     FEEDS        data.placement     morphogen.feeds      class of `data.feed.Feed` for a vector env
     COMPILERS    engine.compile     morphogen.compilers  class of `env.units.Units` (spec, device,
                  clock)
-    EVENTS                          morphogen.events      tuple of `log.derive.EventRule`, of extras
-                 of this distribution
-    SURVEYS                         morphogen.surveys     function (observation, hidden, scaling
-                 before, scaling after, exchange) -> 0-d tensors by name, of extras of this
-                 distribution
-    MONITORS                        morphogen.monitors    class of `log.monitors.Monitor`, of extras
-                 of this distribution
+
+Extras of this distribution alone offer more (`config.registry.extra_parts`):
+
+    morphogen.events     tuple of `log.derive.EventRule`
+    morphogen.surveys    function (observation, hidden, scaling before, scaling after, exchange) ->
+                         0-d tensors by name
+    morphogen.monitors   class of `log.monitors.Monitor`
+    morphogen.settings   class of `config.extra_settings.ExtraSpec`
+    morphogen.graphs     class of `env.capture.Graphs`, by type of a device
+    morphogen.timers     class of `device.profiler.NullTimer`
 """
 
 from collections.abc import Callable
@@ -149,20 +152,4 @@ COMPILERS: Registry[Function] = Registry(
     setting="engine.compile",
     group="morphogen.compilers",
     expected="a class that derives from Units",
-)
-EVENTS: Registry[tuple[Any, ...]] = Registry(
-    "event",
-    group="morphogen.events",
-    expected="a tuple of rules",
-    is_part=lambda part: isinstance(part, tuple),
-)
-SURVEYS: Registry[Function] = Registry(
-    "survey",
-    group="morphogen.surveys",
-    expected="a function that measures a round on its device",
-)
-MONITORS: Registry[Any] = Registry(
-    "monitor",
-    group="morphogen.monitors",
-    expected="a class of monitors of rounds",
 )

@@ -47,6 +47,16 @@ def _offers(path: tuple[str, ...], group: str) -> dict[str, list[metadata.EntryP
     return offers
 
 
+@lru_cache
+def extra_parts(group: str) -> dict[str, Any]:
+    """Return the parts that extras of this distribution offer at a group of entry points.
+
+    For hooks that run in every process, where a broken package would stop every run.
+    """
+    offers = _offers(tuple(sys.path), group).items()
+    return {name: points[0].load() for name, points in offers if EXTRA.fullmatch(points[0].value)}
+
+
 def _author(point: metadata.EntryPoint) -> str:
     """Name the extra of an entry point, or its package and version: `package 1.0`."""
     extra = EXTRA.fullmatch(point.value)

@@ -5,11 +5,10 @@ A phase lasts from its mark to the next mark.  Marks change no number of a run a
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
-from typing import Any
 
 import torch
+
+from morphogen.config.registry import extra_parts
 
 PHASES = {
     "reset": "fresh envs, measured once",
@@ -61,16 +60,11 @@ NULL_TIMER = NullTimer()
 
 
 def open_timer(device: torch.device, excluded: Callable[[], float]) -> NullTimer:
-    """Return the timer that a package offers at the entry points `morphogen.timers`; without one
+    """Return the timer that an extra offers at the entry points `morphogen.timers`; without one
     nothing is measured.
 
     excluded: seconds so far that count for no phase.
     """
-    timer = _offered_timer()
-    return NULL_TIMER if timer is None else timer(device, excluded=excluded)
-
-
-@cache
-def _offered_timer() -> Any:
-    points = metadata.entry_points(group="morphogen.timers")
-    return next((point.load() for point in points), None)
+    for timer in extra_parts("morphogen.timers").values():
+        return timer(device, excluded=excluded)
+    return NULL_TIMER

@@ -11,8 +11,6 @@ of the state.
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
-from importlib import metadata
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from morphogen.compat import tree_flatten, tree_unflatten
 from morphogen.config.execution_spec import CAPTURE_OFF
+from morphogen.config.registry import extra_parts
 from morphogen.device.graphs import Leaves, cuda_graphs, write_back
 from morphogen.env.setup import Setup
 
@@ -27,7 +26,7 @@ C = TypeVar("C")
 
 
 class Graphs(Protocol):
-    """Maker of graphs: `device.graphs.CudaGraphs`, or one that a package offers at the entry points
+    """Maker of graphs: `device.graphs.CudaGraphs`, or one that an extra offers at the entry points
     `morphogen.graphs` under the type of its device.
     """
 
@@ -107,15 +106,10 @@ def open_capture(setup: Setup) -> Capture:
     """Return the capture of a run: graphs, unless `engine.capture` is off."""
     if setup.spec.engine.capture == CAPTURE_OFF:
         return Capture()
-    is_cuda = setup.device.type == "cuda"
-    return Capture(cuda_graphs(setup.device) if is_cuda else offered_graphs(setup.device.type))
-
-
-@cache
-def offered_graphs(device_type: str) -> Graphs | None:
-    """Return the graphs that a package offers for a type of device; None if none does."""
-    points = metadata.entry_points(group="morphogen.graphs", name=device_type)
-    return next((point.load()() for point in points), None)
+    if setup.device.type == "cuda":
+        return Capture(cuda_graphs(setup.device))
+    offered = extra_parts("morphogen.graphs").get(setup.device.type)
+    return Capture(offered and offered())
 
 
 def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None]) -> C:

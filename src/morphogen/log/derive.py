@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.config.parts import EVENTS
+from morphogen.config.registry import extra_parts
 from morphogen.log.codec import Array
 from morphogen.log.events import Envelope, Event, Json, Severity, field_names
 from morphogen.log.kinds import epoch as kinds
@@ -125,7 +125,7 @@ def event_rules() -> tuple[EventRule, ...]:
 
     Only extras of this distribution add rules, because a broken rule would stop every reader.
     """
-    return (*RULES, *(rule for name in EVENTS.builtin() for rule in EVENTS[name]))
+    return (*RULES, *(rule for rules in extra_parts("morphogen.events").values() for rule in rules))
 
 
 def derived_kinds() -> frozenset[str]:

@@ -9,7 +9,7 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from morphogen.config.parts import EVENTS, MONITORS
+from morphogen.config.registry import extra_parts
 from morphogen.log.codec import describe_fault
 from morphogen.log.events import Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
@@ -31,8 +31,8 @@ def event_kinds() -> dict[str, type[Event]]:
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
     }
-    derived = [rule.kind for name in EVENTS.builtin() for rule in EVENTS[name]]
-    monitored = [kind for name in MONITORS.builtin() for kind in MONITORS[name].KINDS]
+    derived = [rule.kind for rules in extra_parts("morphogen.events").values() for rule in rules]
+    monitored = [kind for part in extra_parts("morphogen.monitors").values() for kind in part.KINDS]
     return core | {kind.NAME: kind for kind in (*derived, *monitored)}
 
 

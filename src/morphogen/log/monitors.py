@@ -6,7 +6,7 @@ Extras register a class of monitors at the entry points `morphogen.monitors`.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from morphogen.config.parts import MONITORS
+from morphogen.config.registry import extra_parts
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.events import Envelope, Event, Json
 from morphogen.log.kinds.round import BatchSummary
@@ -54,4 +54,4 @@ def build_monitors(plan: RunPlan) -> dict[str, Monitor]:
 
     Only extras of this distribution add monitors, because a broken one would stop every run.
     """
-    return {name: MONITORS[name](plan) for name in MONITORS.builtin()}
+    return {name: part(plan) for name, part in extra_parts("morphogen.monitors").items()}

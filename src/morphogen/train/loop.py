@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.parts import SURVEYS
+from morphogen.config.registry import extra_parts
 from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, open_timer
 from morphogen.device.transfers import Transfers
@@ -274,8 +274,8 @@ class Scheduler:
             self.params = self.learned.get("params")
             leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
             scaling = (before, self.params["observation"])
-        for name in SURVEYS.builtin():
-            leaves |= SURVEYS[name](rows["observation"], hidden, *scaling, exchange)
+        for survey in extra_parts("morphogen.surveys").values():
+            leaves |= survey(rows["observation"], hidden, *scaling, exchange)
         return TensorDict(leaves, batch_size=[])
 
     def _pause(self, halted: bool = False) -> bool:

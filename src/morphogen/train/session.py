@@ -1,7 +1,6 @@
 """Session: one run in this process, from its first event to its last, with its files."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -34,7 +33,6 @@ from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import count_noun
 
 Status = Literal["completed", "stopped", "failed"]
-OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Entry points of training: a new run, or a run that is resumed."""
 
-import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -27,7 +26,7 @@ from morphogen.train.checkpoint import restore
 from morphogen.train.held_out_plays import has_curve
 from morphogen.train.loop import DEMONSTRATOR, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, branch_run, check_compatible, find_resume_point
-from morphogen.train.session import OnRound, Session, TrainResult
+from morphogen.train.session import Session, TrainResult
 from morphogen.train.sinks import check_sinks
 from morphogen.train.stop_signals import StopSignals
 from morphogen.vocab.paths import expand_path
@@ -40,7 +39,6 @@ def train_ppo_vectorized(
     /,
     *,
     parts: Parts | None = None,
-    on_round: OnRound | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
     command: str = "",
@@ -53,9 +51,7 @@ def train_ppo_vectorized(
     Args:
         spec: settings of the run, resolved or not.
         fields: fields of RunSpec, which override the spec.
-        parts: sinks of events, hooks and more.
-        on_round: called with (summary, scheduler) after every round; False saves the run and stops
-        it.
+        parts: sinks of events, hooks after epochs and rounds, and more.
         out: run directory, new or empty; None writes nothing.
         console: shows progress and tables (`log.console.Console`); None: nothing is printed.
         command: command line, for the manifest.
@@ -74,7 +70,7 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    parts = _with_on_round(parts, on_round)
+    parts = parts or Parts()
     out = None if out is None else expand_path(out)
     setup = set_up_alike(
         exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange)
@@ -97,7 +93,7 @@ def check_run(spec: RunSpec, out: Path | None, exchange: Exchange = ALONE) -> Se
 
     Raises: every ConfigError and DataError that a run ends with before its first epoch.
     """
-    spec = _make_paths_absolute(resolve(spec))
+    spec = resolve(spec)
     if out is not None:
         check_sinks(spec)
     setup = build_setup(spec, exchange)
@@ -118,7 +114,6 @@ def resume(
     /,
     *,
     parts: Parts | None = None,
-    on_round: OnRound | None = None,
     checkpoint: str | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
@@ -132,7 +127,7 @@ def resume(
         run: run directory.
         spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry,
         checkpoint may change.
-        parts, on_round, console, exchange: as in `train_ppo_vectorized`.
+        parts, console, exchange: as in `train_ppo_vectorized`.
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run`
         is not changed.
 
@@ -159,7 +154,7 @@ def resume(
     """
     requested = None if spec is None else spec.with_settings(**fields)
     path = expand_path(run)
-    parts = _with_on_round(parts, on_round)
+    parts = parts or Parts()
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
@@ -175,9 +170,7 @@ def resume(
     with torch.no_grad(), share_directory(exchange, own_directory(path), path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
         spec = requested or original.with_settings(**fields)
-        setup = set_up_alike(
-            exchange, lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange)
-        )
+        setup = set_up_alike(exchange, lambda: build_setup(spec, exchange))
         point = find_resume_point(folder, description["run_id"], setup.spec, exchange)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
@@ -262,22 +255,3 @@ def _run_interruptible(
             f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it"
         )
     return result
-
-
-def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
-    """Return the parts with `on_round` among their hooks."""
-    parts = parts or Parts()
-    return (
-        parts if on_round is None else replace(parts, hooks=replace(parts.hooks, on_round=on_round))
-    )
-
-
-def _make_paths_absolute(spec: RunSpec, original: RunSpec | None = None) -> RunSpec:
-    """Bind relative folders to the working directory; folders of an `original` config are left as
-    they are.
-    """
-    for group in ("telemetry", "data"):
-        part = getattr(spec, group)
-        if part.dir is not None and (original is None or part.dir != getattr(original, group).dir):
-            spec = replace(spec, **{group: replace(part, dir=os.path.abspath(part.dir))})
-    return spec

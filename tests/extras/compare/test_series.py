@@ -16,6 +16,7 @@ from morphogen.log import run_directory
 from morphogen.log.run_log import read_rounds
 from morphogen.log.writer import Losses
 from morphogen.ppo.exchange import ALONE, Exchange
+from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
 
 
@@ -138,7 +139,8 @@ def test_the_table_has_a_row_for_each_seed_and_means_over_those_with_a_result(ru
 @pytest.mark.slow
 def test_a_stopped_run_is_resumed(tmp_path):
     spec = resolve(tiny(rounds=2, episode_length=3))
-    train_ppo_vectorized(spec, out=tmp_path / "run", on_round=lambda *_: False)
+    parts = Parts(hooks=Hooks(on_round=lambda *_: False))
+    train_ppo_vectorized(spec, out=tmp_path / "run", parts=parts)
     assert series.find_status(tmp_path / "run") == "stopped"
     series.train_seeds({tmp_path / "run": spec}, command="", exchange=ALONE)
     assert series.find_status(tmp_path / "run") == "completed"

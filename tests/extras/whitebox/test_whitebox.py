@@ -25,6 +25,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.extras.whitebox.optimum import epochs_to_fossilize, optimal_returns
+from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
@@ -194,7 +195,8 @@ def test_no_network_is_trained_and_none_is_asked():
     setup = setup_of(envs=4, rounds=1, final_episodes=0)
     scheduler_hosts = []
     with torch.no_grad():
-        train_ppo_vectorized(setup.spec, on_round=lambda _, s: scheduler_hosts.append(s.state))
+        hooks = Hooks(on_round=lambda _, s: scheduler_hosts.append(s.state))
+        train_ppo_vectorized(setup.spec, parts=Parts(hooks=hooks))
     (state,) = scheduler_hosts
     assert state.slots.stage.ne(1).any()
     assert state.host.momentum.eq(0).all()

@@ -90,10 +90,9 @@ def test_a_baseline_crosses_as_often_as_a_trained_policy():
 def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, streamed, tmp_path):
     data = DataSpec(placement=placement, batch=8, minibatches=2, val_samples=32)
     seen = []
+    hooks = Hooks(on_round=lambda _, scheduler: seen.append(scheduler.transfers))
     train_ppo_vectorized(
-        tiny(final_episodes=4, data=data),
-        out=tmp_path / "run",
-        on_round=lambda _, scheduler: seen.append(scheduler.transfers),
+        tiny(final_episodes=4, data=data), out=tmp_path / "run", parts=Parts(hooks=hooks)
     )
     # the state at the end, and the policy
     more = {"evaluated_epochs": 4 * 6, "result": 4, "checkpoint": 2}
@@ -214,7 +213,8 @@ def test_a_hook_stops_a_bare_scheduler_between_two_epochs():
 
 
 def test_a_hook_that_returns_false_stops_the_run_after_its_round():
-    result = train_ppo_vectorized(tiny(rounds=5), on_round=lambda summary, _: summary.round < 1)
+    hooks = Hooks(on_round=lambda summary, _: summary.round < 1)
+    result = train_ppo_vectorized(tiny(rounds=5), parts=Parts(hooks=hooks))
     assert [summary.round for summary in result.history] == [0, 1]
     assert result.stopped
 

@@ -96,39 +96,30 @@ def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> d
     """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E]
     -> 0-d each.
     """
-    env = observation.env
-    slots = observation.slots
-    # [T E, D]
-    columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)
-    blocks = {
-        name: env.index_select(-1, constant_table(i, torch.int64, env.device))
-        for name, i in _BLOCKS.items()
-    }
-    own = {
-        name: torch.stack(torch.var_mean(block, correction=0))
-        for name, block in {**blocks, "slot": slots}.items()
-    }
-    own["column"] = torch.stack(torch.var_mean(columns, dim=0, correction=0))
-    spreads = {
-        # all parts have the same number of rows
-        name: (mean.mean(0), (variance.mean(0) + mean.var(0, correction=0)).sqrt())
-        for name, (variance, mean) in (
-            (name, part.unbind(1)) for name, part in stack_parts(exchange, own).items()
-        )
-    }
-    mean, deviation = spreads.pop("column")
-    far = (columns - mean).abs() > OUTLIER_DEVIATIONS * (deviation + DEVIATION_FLOOR)
+    shared = torch.cat((observation.env, observation.instance), dim=-1)
+    columns = torch.cat((shared, observation.slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
+    variance, mean = torch.var_mean(columns, dim=0, correction=0)
+    parts = stack_parts(exchange, {"mean": mean, "variance": variance})
+    # all parts have the same number of rows
+    mean = parts["mean"].mean(0)
+    variance = parts["variance"].mean(0) + parts["mean"].var(0, correction=0)
+    far = (columns - mean).abs() > OUTLIER_DEVIATIONS * (variance.sqrt() + DEVIATION_FLOOR)
     shares = stack_parts(
         exchange,
         {"outlier": far.to(columns.dtype).mean(), "nonfinite": observation.nonfinite.sum()},
     )
     entries = columns.numel() * len(shares["nonfinite"])
-    return {
+    result = {
         "nonfinite_share": divide_ints(shares["nonfinite"].sum(), entries),
-        **{f"{name}_mean": mean for name, (mean, _) in spreads.items()},
-        **{f"{name}_std": deviation for name, (_, deviation) in spreads.items()},
         "outlier_share": shares["outlier"].mean(),
     }
+    slots = range(shared.shape[-1], columns.shape[-1])
+    for name, block in {**_BLOCKS, "slot": tuple(slots)}.items():
+        index = constant_table(block, torch.int64, columns.device)
+        means = mean.index_select(0, index)
+        spread = variance.index_select(0, index).mean() + means.var(correction=0)
+        result |= {f"{name}_mean": means.mean(), f"{name}_std": spread.sqrt()}
+    return result
 
 
 def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange = ALONE) -> Metrics:

@@ -125,21 +125,17 @@ def _share(part: float, whole: float) -> float | None:
 
 def reward_summary(columns: Columns, facts: RunFacts) -> kinds.RewardSummary:
     """Rewards of the round by component; values that are not finite do not count."""
-    reward = columns["reward"][..., None]
-    amounts = np.concatenate((columns["components"], reward), axis=-1).astype(np.float64)
-    known = np.ma.masked_invalid(amounts)
-    steps = (0, 1)
-    numbers = {
-        "mean": known.mean(axis=steps),
-        "std": known.std(axis=steps),
-        "min": known.min(axis=steps),
-        "max": known.max(axis=steps),
-        "sum": known.sum(axis=steps) / facts.envs,
-    }
-    rows = {name: np.ma.filled(row, np.nan).tolist() for name, row in numbers.items()}
+    amounts = np.concatenate((columns["components"], columns["reward"][..., None]), axis=-1)
+    known = np.ma.masked_invalid(amounts.astype(np.float64))
     *parts, total = (
-        kinds.RewardSpread(mean=mean, std=std, min=low, max=high, sum=paid)
-        for mean, std, low, high, paid in zip(*rows.values(), strict=True)
+        kinds.RewardSpread(
+            mean=part.mean(),
+            std=part.std(),
+            min=part.min(),
+            max=part.max(),
+            sum=part.sum() / facts.envs,
+        )
+        for part in np.moveaxis(known, -1, 0)
     )
     return kinds.RewardSummary(
         components=dict(zip(facts.components, parts, strict=True)), total=total

@@ -63,6 +63,7 @@ SETTINGS = {
         "episode_length": 8,
         "policy_name": "random",
         "final_episodes": 2,
+        "telemetry": {"level": "normal"},
     },
     "random-broken": {
         **SMALL,

@@ -244,7 +244,7 @@ def list_faults(error: ValidationError, owner: Any, path: str = "") -> list[str]
             expected, *hint = cause.args
             got += "".join(hint)
         elif fault["type"] in UNKNOWN_NAME:
-            kind = reduce(lambda kind, name: fields_of(kind)[name].annotation, loc[:-1], owner)
+            kind = reduce(lambda kind, name: fields_of(kind)[str(name)].annotation, loc[:-1], owner)
             expected = f"one of {', '.join(fields_of(kind))}"
             got = f"an unknown name{suggest(loc[-1], fields_of(kind))}"
         elif "missing" in fault["type"]:

@@ -164,8 +164,9 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
 
 
 def _copy_telemetry(source: RunDirectory, branch: RunDirectory) -> None:
-    if source.events.is_file():
-        shutil.copyfile(source.events, branch.events)
+    events = source.path / run_directory.EVENTS
+    if events.is_file():
+        shutil.copyfile(events, branch.path / events.name)
     for folder in (run_directory.RECORDS, run_directory.METRICS):
         if (source.path / folder).is_dir():
             shutil.copytree(source.path / folder, branch.path / folder, symlinks=True)

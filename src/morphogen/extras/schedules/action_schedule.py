@@ -122,7 +122,7 @@ def name_heads(step: ScheduleStep, spec: RunSpec) -> dict[str, str]:
 def _build_schedule(settings: Any, spec: RunSpec) -> Schedule:
     lines = model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")
     epoch = Annotated[int, Field(ge=0, le=spec.episode_length - 1)]
-    env = Annotated[int, Field(ge=0, le=spec.envs - 1)] | None
+    env = Annotated[int | None, Field(ge=0, le=spec.envs - 1)]
     models = {
         op: action_model(op, spec, {"epoch": (epoch, ...), "env": (env, None)})
         for op in (None, *Op)

@@ -85,9 +85,20 @@ def play_arms(
     played = dict(results or {})
     count = env.envs if episodes is None else read_count("episodes", episodes)
     context = PlayContext(env.setup, env.transfers)
-    for name, player in open_arms(names, env.setup).items():
-        played[name] = player(context, count, played)
+    play_each(context, open_arms(names, env.setup), played, count)
     return played
+
+
+def play_each(
+    context: PlayContext,
+    players: Mapping[str, ArmPlayer],
+    results: dict[str, ArmResult],
+    episodes: int,
+) -> None:
+    """Add the result of each arm by its name, and report it."""
+    for name, player in players.items():
+        results[name] = player(context, episodes, results)
+        context.report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
 
 
 def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:

@@ -156,8 +156,10 @@ def describe_values(
     return found
 
 
-def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:
-    """Return the text of an estimate, such as `0.700 (0.650 .. 0.750)`."""
+def format_estimate(estimate: Mapping[str, float] | None, sign: str = "") -> str:
+    """Return the text of an estimate, such as `0.700 (0.650 .. 0.750)`; "" for None."""
+    if estimate is None:
+        return ""
     value, low, high = (format(estimate[name], f"{sign}.3f") for name in Estimate._fields)
     return f"{value} ({low} .. {high})"
 

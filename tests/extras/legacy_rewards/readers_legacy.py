@@ -142,7 +142,7 @@ def read_kernel(row: dict, dtype: torch.dtype) -> None:
     close(torch.stack([*components.values()]).sum(0), [outputs["total"]], "total")
     assert components.keys() - outputs.get("components", components).keys() <= {"terminal"}
     for name, want in outputs.get("diagnostics", {}).items():
-        close(paid.diagnostics[name], [want], name)
+        close(paid.ledger[name], [want], name)
     for name, want in outputs.get("ledger", {}).items():
         close(paid.ledger[name], [want or 0.0], name)
 

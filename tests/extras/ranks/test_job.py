@@ -31,23 +31,21 @@ def test_outside_of_a_job_there_is_one_rank(monkeypatch, environment):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"RANK": ""}, "RANK: expected an integer in 0 .. 1, got nothing; WORLD_SIZE is 2"),
-        ({"RANK": "2"}, 'RANK: expected an integer in 0 .. 1, got "2"; WORLD_SIZE is 2'),
-        ({"RANK": "-1"}, 'RANK: expected an integer in 0 .. 1, got "-1"; WORLD_SIZE is 2'),
+        ({"RANK": ""}, "RANK: expected an integer in 0 .. 1, got nothing"),
+        ({"RANK": "2"}, 'RANK: expected an integer in 0 .. 1, got "2"'),
+        ({"RANK": "-1"}, 'RANK: expected an integer in 0 .. 1, got "-1"'),
         (
             {"RANK": "1", "WORLD_SIZE": ""},
-            'RANK: expected an integer in 0 .. 0, got "1"; WORLD_SIZE is 1',
+            'RANK: expected an integer in 0 .. 0, got "1"',
         ),
-        ({"WORLD_SIZE": "0"}, 'WORLD_SIZE: expected an integer in 1 .. 2147483647, got "0"'),
         ({"WORLD_SIZE": "9" * 5000}, None),
-        ({"WORLD_SIZE": "٢"}, None),
         (
             {"MASTER_PORT": "http"},
-            'MASTER_PORT: expected an integer in 0 .. 65535, got "http"; WORLD_SIZE is 2',
+            'MASTER_PORT: expected an integer in 0 .. 65535, got "http"',
         ),
         (
             {"MASTER_ADDR": ""},
-            "MASTER_ADDR: expected the address of rank 0, got nothing; WORLD_SIZE is 2",
+            "MASTER_ADDR: expected the address of rank 0, got nothing",
         ),
     ],
 )
@@ -68,6 +66,6 @@ def test_other_variables_of_a_launcher_may_be_empty_and_not_nonsense(monkeypatch
     assert read() in (0, (0, 0))
     monkeypatch.setenv(name, "x")
     with pytest.raises(
-        ConfigError, match=f'^{name}: expected an integer in 0 .. 2147483647, got "x"$'
+        ConfigError, match=f'^{name}: expected an integer in 0 .. 999999999, got "x"$'
     ):
         read()

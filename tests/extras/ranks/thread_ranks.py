@@ -55,7 +55,7 @@ class ThreadRank(RankExchange):
         self.count(name, values.nbytes)
         return torch.stack(self._board.exchange(self.rank, values)).sum(0)
 
-    def gather_objects(self, name: str, value: Any) -> list[Any]:
+    def gather_objects(self, name: str, value: Any, *, to_first: bool = False) -> list[Any]:
         self.count(name)
         return self._board.exchange(self.rank, value)
 

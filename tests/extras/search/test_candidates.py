@@ -215,7 +215,7 @@ def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation
 def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
     slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
     ground = training_instances(slow.spec, 64)
-    state, _ = ground.open(slow, context_of(slow).transfers, None).reset(ground.episode)
+    state, _ = ground.open(context_of(slow)).reset(ground.episode)
     price = state.instance.param_price
     low, high = slow.spec.instance.param_price
     assert float(price.max()) > low * (high / low) ** 0.9

@@ -75,7 +75,7 @@ def control_of(setup, candidate, envs):
 def grown(setup, candidate):
     """Traces of three held-out episodes under one schedule."""
     [instances] = held_out_instance_sets(setup.spec, 3)
-    world = instances.open(setup, context_of(setup).transfers, control_of(setup, candidate, 3))
+    world = instances.open(context_of(setup), control_of(setup, candidate, 3))
     return traces_of(world, instances.episode)
 
 
@@ -163,7 +163,7 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     control = build_schedules_control(
         [build_schedule(candidate, spec) for candidate in reversed(candidates)], setup
     )
-    world = instances.open(setup, context_of(setup).transfers, control)
+    world = instances.open(context_of(setup), control)
     traces = traces_of(world, instances.episode)
     assert (traces.fossil_blueprint == kept[2:4]).all()
     assert (traces.host_params == again.host_params[2:4]).all()

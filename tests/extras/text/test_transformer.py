@@ -11,7 +11,7 @@ from token_streams import grown_logits
 
 from morphogen.errors import ConfigError
 from morphogen.extras.text.host import TransformerSpec
-from morphogen.extras.text.networks import transformer_layout
+from morphogen.extras.text.networks import TransformerNetworks
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
 
@@ -34,7 +34,7 @@ def host_of(width, heads, layers, block, vocabulary):
 @pytest.mark.parametrize("numbers", TABLE)
 def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers):
     host = host_of(*numbers)
-    assert transformer_layout(host).size == host.params() == TABLE[numbers]
+    assert TransformerNetworks(host).layout().size == host.params() == TABLE[numbers]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_initial_weights_are_normal_and_of_the_sizes_of_their_layers(numbers):
     std = dict.fromkeys(("token", "position"), 0.5 * d**-0.5)
     std |= dict.fromkeys(("qkv", "up"), (2 * d) ** -0.5)
     std |= {"out": (4 * d * host.layers) ** -0.5, "down": (16 * d * host.layers) ** -0.5}
-    for leaf in transformer_layout(host).leaves:
+    for leaf in TransformerNetworks(host).layout().leaves:
         name = leaf.name.removesuffix(".weight").split(".")[-1]
         assert leaf.std == pytest.approx(std.get(name, 0.0)), leaf.name
         assert leaf.fill == float(name == "gain")

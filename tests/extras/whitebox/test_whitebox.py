@@ -16,17 +16,17 @@ from support.declared_actions import declared
 from support.small_runs import tiny_setup
 
 from morphogen.config.config_files import build_spec
-from morphogen.config.groups import LifecycleSpec
-from morphogen.config.spec import resolve
+from morphogen.config.spec import resolve, seed_timeline
 from morphogen.device.transfers import Transfers
 from morphogen.env.policies import Arm, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
-from morphogen.extras.whitebox.optimum import epochs_to_fossilize, optimal_returns
+from morphogen.extras.whitebox.optimum import optimal_returns
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
+from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
 
 EPISODES = 64
@@ -98,7 +98,7 @@ def schedules(setup: Setup):
     """Every fixed plan of one seed that ends with it kept, and the one without."""
     spec = setup.spec
     yield []
-    lasts = range(spec.episode_length - epochs_to_fossilize(spec.lifecycle))
+    lasts = range(spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing)
     for born, slot, kind in product(lasts, spec.slots, spec.blueprints):
         born_step = {
             "epoch": born,
@@ -109,7 +109,11 @@ def schedules(setup: Setup):
         }
         yield [
             born_step,
-            {"epoch": born + epochs_to_fossilize(spec.lifecycle), "op": "FOSSILIZE", "slot": slot},
+            {
+                "epoch": born + seed_timeline(spec, Tempo.FAST).fossilizing,
+                "op": "FOSSILIZE",
+                "slot": slot,
+            },
         ]
 
 
@@ -178,16 +182,6 @@ def test_the_best_policy_is_not_known_where_what_it_depends_on_is_hidden():
         build_arm("optimal", setup)
     result = play_arm(setup, fences(setup), build_arm("wait", setup), name="wait", episodes=4)
     assert shares_of_optimum(setup, fences(setup), [result]) == {}
-
-
-def test_a_life_takes_as_long_as_its_gates():
-    assert (
-        epochs_to_fossilize(
-            LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"), min_training_epochs=1)
-        )
-        == 4
-    )
-    assert epochs_to_fossilize(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
 
 
 @pytest.mark.slow

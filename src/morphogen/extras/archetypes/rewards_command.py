@@ -26,7 +26,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Print every rule with its origin and description, then the tables of returns."""
     archetypes = import_module("morphogen.extras.archetypes.scripted_policies")
-    rules, faults = load_rules(asdict(archetypes.TERMS))
+    build_rule = import_module("morphogen.env.part_check").build_rule
+    rules: dict[str, Any] = {}
+    faults: list[str] = []
+    for name in tuple(RULES):
+        try:
+            rules[name] = build_rule(RewardSpec(rule=name), **asdict(archetypes.TERMS))
+        except ConfigError as error:
+            faults.append(str(error))
     describe = import_module("morphogen.rules.rewards.table").describe_rule
     rows = [
         {"rule": name, "origin": RULES.origin(name), "description": describe(name)}
@@ -44,16 +51,3 @@ def run(args: Namespace) -> None:
     else:
         process.print_tables([("rules", rows), *tables])
     process.print_notes(faults)
-
-
-def load_rules(terms: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return every rule of the table on these terms, and a line for each that cannot be used."""
-    build_rule = import_module("morphogen.env.part_check").build_rule
-    rules: dict[str, Any] = {}
-    faults: list[str] = []
-    for name in tuple(RULES):
-        try:
-            rules[name] = build_rule(RewardSpec(rule=name), **terms)
-        except ConfigError as error:
-            faults.append(str(error))
-    return rules, faults

@@ -151,22 +151,19 @@ def _step_inputs(archetypes: Sequence[Archetype], step: int, dtype: torch.dtype)
     return make_reward_inputs(envs, dtype=dtype, slots=slots, **fields)
 
 
-def archetype_returns(
-    rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64
-) -> Tensor:
+def archetype_returns(rule: Rule, archetypes: Sequence[Archetype]) -> Tensor:
     """Discounted return of each archetype; one that is rolled back ends there.
 
     Args:
         rule: a reward rule, built for the terms of the archetypes of the example.
         archetypes: scripted policies, E of them.
-        dtype: of all floating-point numbers.
 
-    Returns: `dtype` [E].
+    Returns: float64 [E].
     """
-    steps: Any = archetype_inputs(archetypes, dtype=dtype)
+    steps: Any = archetype_inputs(archetypes)
     rewards, _, _ = play_rule(rule, steps.unbind(0))
     last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes], device="cpu")
-    step = torch.arange(STEPS, dtype=dtype, device="cpu")[:, None]
+    step = torch.arange(STEPS, dtype=torch.float64, device="cpu")[:, None]
     return (rewards * TERMS.gamma**step).where(step < last, 0.0).sum(0)
 
 

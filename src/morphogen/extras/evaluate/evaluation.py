@@ -12,7 +12,7 @@ from morphogen.config.spec import RIVALS, VALIDATION, SplitName
 from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.evaluation.arms import PlayContext, open_arms, open_context, policy_player
+from morphogen.evaluation.arms import open_arms, open_context, play_each, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate
 from morphogen.evaluation.play import (
     SHARE_TITLE,
@@ -86,53 +86,33 @@ def evaluate(
             split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange)
         )
         context = open_context(setup, report)
-        results = _play_all(context, run, names, episodes, greedy=greedy)
+        own_name = f"{TRAINED_PREFIX}{run}"
+        own = build_arm(own_name, setup)
+        players = {TRAINED_ARM: policy_player(greedy_arm(own) if greedy else own, TRAINED_ARM)}
+        players |= open_arms([name for name in names if name != own_name], setup)
+        results: dict[str, ArmResult] = {}
+        play_each(context, players, results, episodes)
+        values = {name: result.network_value for name, result in results.items()}
         contents: Row = {
             "run_id": manifest["run_id"],
             "greedy": greedy,
             "split": split,
             "episodes": episodes,
             "seed": seed,
-            **_describe_results(context, results, seed),
+            "arms": {name: {**one.per_episode(), **one.costs()} for name, one in results.items()},
+            "statistics": {
+                name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values
+            },
         }
+        shares = shares_of_optimum(setup, context.transfers, tuple(results.values()))
+        if shares:
+            contents["share_of_optimal"] = shares
         if exchange.first:
             try:
                 folder.write(run_directory.EVALUATION, lambda: files.json_bytes(contents))
             except CheckpointError as error:
                 report(f"{run_directory.EVALUATION} was not written: {error}")
     return evaluation_tables(results, contents), contents
-
-
-def _play_all(
-    context: PlayContext, run: Path, names: Sequence[str], episodes: int, *, greedy: bool
-) -> dict[str, ArmResult]:
-    """Play the policy of a run, then the other arms; return their results by name."""
-    own_name = f"{TRAINED_PREFIX}{run}"
-    own = build_arm(own_name, context.setup)
-    players = {TRAINED_ARM: policy_player(greedy_arm(own) if greedy else own, TRAINED_ARM)}
-    players |= open_arms([name for name in names if name != own_name], context.setup)
-    results: dict[str, ArmResult] = {}
-    for name, player in players.items():
-        results[name] = player(context, episodes, results)
-        context.report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
-    return results
-
-
-def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
-    """Return the numbers of every arm and episode, and their statistics."""
-    values = {name: result.network_value for name, result in results.items()}
-    shares = shares_of_optimum(context.setup, context.transfers, tuple(results.values()))
-    rows: Row = {
-        "arms": {
-            name: {**result.per_episode(), **result.costs()} for name, result in results.items()
-        },
-        "statistics": {
-            name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values
-        },
-    }
-    if shares:
-        rows["share_of_optimal"] = shares
-    return rows
 
 
 def select_split(split: SplitName, setup: Setup) -> Setup:
@@ -160,13 +140,13 @@ def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
                 "arm": _short_name(name),
                 f"{result.value_name} (95 % interval)": format_estimate(statistics["mean"]),
                 "interquartile mean": format_estimate(statistics["iqm"]),
-                f"{TRAINED_ARM} minus arm": _format_optional(statistics["difference"], sign="+"),
+                f"{TRAINED_ARM} minus arm": format_estimate(statistics["difference"], "+"),
             }
         )
         costs.append(
             {
                 "arm": _short_name(result.policy),
-                f"P({TRAINED_ARM} is better)": _format_optional(statistics["improvement"]),
+                f"P({TRAINED_ARM} is better)": format_estimate(statistics["improvement"]),
                 "accuracy %": float(result.committed_accuracy.mean()),
                 "parameters": round(float(result.params.mean())),
                 "parameter-epochs": round(float(result.param_epochs.mean())),
@@ -190,7 +170,3 @@ def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
 def _short_name(name: str) -> str:
     head, colon, place = name.rpartition(":")
     return f"{head}{colon}{Path(place).name}"
-
-
-def _format_optional(estimate: Mapping[str, float] | None, sign: str = "") -> str:
-    return "" if estimate is None else format_estimate(estimate, sign)

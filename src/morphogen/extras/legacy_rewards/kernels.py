@@ -68,14 +68,44 @@ class SlotRows(NamedTuple):
     escrow_balance: Tensor  # real
     drip_scale: Tensor  # real, 0 without a record
 
+    @property
+    def fossil(self) -> Tensor:
+        """Whether the seed is a fossil."""
+        return self.stage == int(Stage.FOSSILIZED)
+
+    @property
+    def holding(self) -> Tensor:
+        """Whether the seed is in HOLDING."""
+        return self.stage == int(Stage.HOLDING)
+
+    @property
+    def fossilizes(self) -> Tensor:
+        """Whether the op is FOSSILIZE."""
+        return self.op == int(Op.FOSSILIZE)
+
+    @property
+    def prunes(self) -> Tensor:
+        """Whether the op is PRUNE."""
+        return self.op == int(Op.PRUNE)
+
+    @property
+    def harm(self) -> Tensor:
+        """Whether the uncommitted seeds together do harm."""
+        return self.uncommitted.valid & (self.uncommitted.value < 0)
+
+    @property
+    def worthy(self) -> Tensor:
+        """Whether the seed is held and has a contribution of a full point."""
+        (q, measured) = self.contribution
+        return self.holding & measured & (q >= ONE_POINT)
+
 
 class Payment(NamedTuple):
-    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and
+    """Outputs of a kernel; `components` sum to its total, `ledger` holds its next ledgers and
     intermediate values.
     """
 
     components: dict[str, Tensor]
-    diagnostics: dict[str, Tensor]
     ledger: dict[str, Tensor]
 
 
@@ -245,10 +275,9 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     """
     (q, measured) = rows.contribution
     u = rows.uncommitted
-    op = rows.op
     helps = measured & (q >= 0)
-    fossil = rows.stage == int(Stage.FOSSILIZED)
-    doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
+    fossil = rows.fossil
+    doubtful = measured & rows.harm
     # The logistic function of torch has other last bits at the end of a tensor.
     discount = choose(doubtful, 1.0 / (1.0 + torch.exp(-spec.discount_steepness * u.value)), 1.0)
     timing = choose(
@@ -262,17 +291,16 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     proxy = choose(blended(rows.stage) & known & (gain > 0), spec.proxy_weight * gain, 0.0)
     amount = torch.where(measured, torch.where(helps, earned * discount * timing, q), proxy)
     amount = choose(fossil, 0.0, spec.contribution_weight * amount)
-    amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
-    amount = torch.where(op == int(Op.PRUNE), -amount, amount)
+    amount = choose(rows.fossilizes & rows.harm, 0.0, amount)
+    amount = torch.where(rows.prunes, -amount, amount)
     amount = torch.where(fossil, amount, amount + penalty)
-    diagnostics = {
+    components = _shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma)
+    values = {
         "ratio_penalty": penalty,
         "attribution_discount": discount,
         "timing_discount": timing,
     }
-    return Payment(
-        _shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma), diagnostics, {}
-    )
+    return Payment(components, values)
 
 
 def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
@@ -283,12 +311,10 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     0.
     """
     (q, measured) = rows.contribution
-    u = rows.uncommitted
-    op = rows.op
     balance = rows.escrow_balance
-    fossil = rows.stage == int(Stage.FOSSILIZED)
-    pruned = op == int(Op.PRUNE)
-    penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
+    fossil = rows.fossil
+    pruned = rows.prunes
+    penalty = ratio_penalty(rows.contribution, rows.uncommitted, needs_help=False, spec=spec)
     both = choose(
         measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0
     )
@@ -303,10 +329,10 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     )
     delta = torch.where(pruned, -balance, choose(fossil, 0.0, delta))
     harm = choose(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
-    amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
+    amount = choose(rows.fossilizes & rows.harm, 0.0, harm + delta)
     components = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
-    ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
-    return Payment(components, {"ratio_penalty": penalty}, ledger)
+    values = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
+    return Payment(components, {**values, "ratio_penalty": penalty})
 
 
 def ratio_penalty(
@@ -343,13 +369,12 @@ def _shaping_components(
 ) -> dict[str, Tensor]:
     """All components [...] by name, `attribution` first."""
     real = attribution.dtype
-    u = rows.uncommitted
     epochs = rows.epochs_in_stage.to(real)
     seed = occupied(rows.stage)
     rewarded = attribution > 0
-    harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
-    deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
-    idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
+    harmful = (rows.stage == int(Stage.BLENDING)) & rows.harm
+    deciding = rows.fossilizes | rows.prunes
+    idle = rows.holding & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
     final = rows.last & spec.use_terminal
     return {
         "attribution": attribution,
@@ -370,13 +395,13 @@ def _shaping_components(
 def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tensor:
     """Cost of an op, and its bonus or penalty.  rows [...] -> [...], 0 for WAIT."""
     stage = rows.stage
-    (q, measured) = rows.contribution
+    q = rows.contribution.value
     (u, known) = rows.uncommitted
     seed = occupied(stage)
     epochs = rows.epochs_in_stage.to(q.dtype)
     fossilized = -0.01 + fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
-    worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= ONE_POINT)
-    bonus = choose(worthy & spec.use_terminal, LEGITIMACY_BONUS * maturity(epochs), 0.0)
+    legitimate = rows.worthy & known & (u >= 0)
+    bonus = choose(legitimate & spec.use_terminal, LEGITIMACY_BONUS * maturity(epochs), 0.0)
     removed = -0.005 + prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
@@ -384,16 +409,16 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
         removed = torch.where(seed, removed - debit, removed)
         promise = spec.pbrs_weight * gamma * timing_discount(rows.epoch.to(q.dtype), spec=spec)
         sown = torch.where(rows.last, sown, sown + promise)
+    total = torch.zeros_like(q)
     amounts = {
         Op.GERMINATE: choose(seed, -0.45, sown),
         Op.FOSSILIZE: fossilized + bonus,
         Op.PRUNE: removed,
-        Op.ADVANCE: choose(stage == int(Stage.TRAINING), torch.full_like(q, -0.1), 0.0),
-        Op.SET_ALPHA_TARGET: torch.full_like(q, -0.005),
+        Op.ADVANCE: choose(stage == int(Stage.TRAINING), -0.1, total),
+        Op.SET_ALPHA_TARGET: -0.005,
     }
-    total = torch.zeros_like(q)
     for op, amount in amounts.items():
-        total = torch.where(rows.op == int(op), amount, total)
+        total = choose(rows.op == int(op), amount, total)
     return total
 
 
@@ -409,7 +434,7 @@ def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -
         "intervention": choose(rows.op == int(Op.WAIT), 0.0, fee),
         "terminal": choose(final, 3 * rows.val_acc / 100 + 2 * good, 0.0),
     }
-    return Payment(components, {}, {})
+    return Payment(components, {})
 
 
 def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
@@ -421,13 +446,14 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     (q, measured) = rows.contribution
     (u, known) = rows.uncommitted
     improved = known & (u > 0)
-    holding = rows.stage == int(Stage.HOLDING)
-    fossilized = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
-    good = holding & improved & measured & (q >= ONE_POINT)
+    fossilized = rows.fossilizes & occupied(rows.stage)
+    good = rows.worthy & improved
     both = combine(choose(improved, u, 0.0).expand_as(q), q, how=spec.combine)
     full = (0.3 + spec.basic_bonus_scale * both) * maturity(rows.epochs_in_stage.to(q.dtype))
     useless = ~improved & measured & (q > RANSOM_CONTRIBUTION)
-    bonus = choose(holding & ~useless, choose(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
+    bonus = choose(
+        rows.holding & ~useless, choose(good, full * (1 - spec.drip_fraction), -0.2), -0.5
+    )
     left = rows.left.clamp(min=spec.drip_min_epochs)
     pool = choose(fossilized & good, full * spec.drip_fraction, 0.0)
     payment = drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
@@ -439,7 +465,7 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
         "drip": choose(measured & (rows.drip_scale > 0), payment, 0.0),
     }
     return Payment(
-        components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)}
+        components, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)}
     )
 
 
@@ -453,5 +479,5 @@ def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: fl
     amount = stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     if debit:
         owed = -spec.pbrs_weight * stage_potential(rows.stage, epochs, spec=spec)
-        amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)
+        amount = torch.where(rows.prunes, owed, amount)
     return choose(occupied(rows.stage) & spec.use_pbrs, amount, 0.0)

@@ -89,6 +89,7 @@ def build_slot_rows(
         "escrow_balance",
         "drip_scale",
     )
+    added = dict.fromkeys(absent, zero) | fields
     return SlotRows(
         **{name: getattr(slots, name) for name in same},
         epoch=epoch,
@@ -109,7 +110,7 @@ def build_slot_rows(
         n_contributing_fossilized=(fossilized & (slots.next_contribution >= kernels.ONE_POINT)).sum(
             -1, keepdim=True
         ),
-        **{name: fields.get(name, zero) for name in absent},
+        **added,
     )
 
 

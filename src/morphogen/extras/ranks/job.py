@@ -5,22 +5,19 @@ import os
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
-MOST = 2**31 - 1
-
 
 def ranks_of_environment() -> tuple[int, int]:
     """Return (rank, ranks) of this process; (0, 1) outside of a job.
 
     Raises: ConfigError for a variable of a job that is missing or invalid.
     """
-    ranks = _read_number("WORLD_SIZE", 1, low=1)
-    if ranks == 1:
-        return _read_number("RANK", 0, most=0, reason="; WORLD_SIZE is 1"), ranks
-    reason = f"; WORLD_SIZE is {ranks}"
+    ranks = _read_number("WORLD_SIZE", "1")
+    if ranks <= 1:
+        return _read_number("RANK", "0", most=0), 1
     if not os.environ.get("MASTER_ADDR"):
-        raise ConfigError(f"MASTER_ADDR: expected the address of rank 0, got nothing{reason}")
-    _read_number("MASTER_PORT", None, most=65_535, reason=reason)
-    return _read_number("RANK", None, most=ranks - 1, reason=reason), ranks
+        raise ConfigError("MASTER_ADDR: expected the address of rank 0, got nothing")
+    _read_number("MASTER_PORT", "", most=65_535)
+    return _read_number("RANK", "", most=ranks - 1), ranks
 
 
 def restarts_of_environment() -> tuple[int, int]:
@@ -28,8 +25,8 @@ def restarts_of_environment() -> tuple[int, int]:
 
     Raises: ConfigError.
     """
-    count = _read_number("TORCHELASTIC_RESTART_COUNT", 0)
-    return count, _read_number("TORCHELASTIC_MAX_RESTARTS", 0)
+    count = _read_number("TORCHELASTIC_RESTART_COUNT", "0")
+    return count, _read_number("TORCHELASTIC_MAX_RESTARTS", "0")
 
 
 def has_agent_store() -> bool:
@@ -39,28 +36,16 @@ def has_agent_store() -> bool:
 
 def local_rank() -> int:
     """Return the place of this process among the ranks on this machine.  Raises: ConfigError."""
-    return _read_number("LOCAL_RANK", 0)
+    return _read_number("LOCAL_RANK", "0")
 
 
-def _read_number(
-    name: str,
-    default: int | None,
-    *,
-    low: int = 0,
-    most: int = MOST,
-    reason: str = "",
-) -> int:
-    """Return the number in a variable; an empty variable counts as unset.
+def _read_number(name: str, default: str, most: int = 999_999_999) -> int:
+    """Return the number in a variable; an empty one counts as unset.
 
-    Args:
-        default: of a variable that is unset; None: it has to be set.
-        reason: of the limits, for the error.
+    default: of a variable that is unset; "": it has to be set.
     """
-    text = os.environ.get(name, "").strip()
-    if not text and default is not None:
-        return default
-    number = int(text[:20]) if text.isascii() and text.isdecimal() else -1
-    if not low <= number <= most:
+    text = os.environ.get(name, "").strip() or default
+    if not text.isdecimal() or len(text) > 9 or int(text) > most:
         got = format_value(text) if text else "nothing"
-        raise ConfigError(f"{name}: expected an integer in {low} .. {most}, got {got}{reason}")
-    return number
+        raise ConfigError(f"{name}: expected an integer in 0 .. {most}, got {got}")
+    return int(text)

@@ -133,18 +133,14 @@ class ProcessGroup(RankExchange):
             dist.all_reduce(total)
         return total
 
-    def gather_objects(self, name: str, value: T) -> list[T]:
-        """Return the plain values of all ranks, in order."""
+    def gather_objects(self, name: str, value: T, *, to_first: bool = False) -> list[T]:
+        """Return the plain values of all ranks, in order; `to_first`: on rank 0 alone."""
         values: list[Any] = [value] * self.ranks
         with self._exchanging(name):
-            dist.all_gather_object(values, value)
-        return values
-
-    def collect_objects(self, name: str, value: T) -> list[T]:
-        """Return the plain values of all ranks, in order, on rank 0; no other rank holds them."""
-        values: list[Any] = [value] * self.ranks
-        with self._exchanging(name):
-            dist.gather_object(value, values if self.first else None)
+            if to_first:
+                dist.gather_object(value, values if self.first else None)
+            else:
+                dist.all_gather_object(values, value)
         return values
 
     @contextmanager

@@ -1,6 +1,5 @@
 """Exchange between the ranks of a run: every collective is declared in a table and counted."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from morphogen.config.execution_spec import REDUCE_ALLREDUCE, REDUCE_GATHER
 from morphogen.config.spec import RunSpec
-from morphogen.device.transfers import BufferLayout, flatten_names
+from morphogen.device.transfers import flatten_names
 from morphogen.env.episodes import Rollout
 from morphogen.errors import ConfigError, RankError
 from morphogen.extras.ranks.agreement import ERRORS, first_error, mark_common, name_ranks
@@ -69,12 +68,11 @@ class RankExchange(Exchange, ABC):
         """Return the sum over the ranks, same shape.  float [...]."""
 
     @abstractmethod
-    def gather_objects(self, name: str, value: T) -> list[T]:
-        """Return the plain values of all ranks, in order."""
+    def gather_objects(self, name: str, value: T, *, to_first: bool = False) -> list[T]:
+        """Return the plain values of all ranks, in order.
 
-    def collect_objects(self, name: str, value: T) -> list[T]:
-        """Return the plain values of all ranks, in order, on rank 0."""
-        return self.gather_objects(name, value)
+        to_first: only rank 0 receives them.
+        """
 
     def count(self, name: str, sent: int = 0) -> None:
         """Enter a collective into the ledger."""
@@ -92,24 +90,20 @@ class RankExchange(Exchange, ABC):
         """Return the leaves of all ranks, joined along an axis in the order of ranks."""
         if not leaves:
             return {}
-        as_arrays = any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
         tensors = {
-            key: torch.from_numpy(np.array(leaf, order="C")) if as_arrays else cast(Tensor, leaf)
+            key: leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.array(leaf))
             for key, leaf in leaves.items()
         }
-        layout = BufferLayout.of(tensors)
-        device = next(iter(tensors.values())).device
-        buffer = torch.empty(layout.size, dtype=torch.uint8, device=device)
-        layout.pack(tensors, buffer)
-        sizes = [dtype.itemsize * math.prod(shape) for _, dtype, shape in layout.leaves]
-        joined = dict[str, Tensor]()
+        sizes = [leaf.nbytes for leaf in tensors.values()]
+        rows = [leaf.contiguous().flatten() for leaf in tensors.values()]
+        buffer = torch.cat([row.view(torch.uint8) for row in rows])
         parts = self.gather_bytes(name, buffer).split(sizes, dim=1)  # [W, bytes of a leaf] each
-        for part, (key, dtype, shape) in zip(parts, layout.leaves, strict=True):
-            values = part.contiguous().view(dtype).view(self.ranks, *shape)
-            joined[key] = torch.cat(values.unbind(0), dim=axis)
-        return cast(
-            Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined
-        )
+        joined: dict[str, Any] = {}
+        for (key, leaf), part in zip(tensors.items(), parts, strict=True):
+            values = part.clone().view(leaf.dtype).view(self.ranks, *leaf.shape)
+            both = torch.cat(values.unbind(0), dim=axis)
+            joined[key] = both if isinstance(leaves[key], Tensor) else both.numpy()
+        return joined
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over the ranks.  float [...] each."""
@@ -146,7 +140,7 @@ class RankExchange(Exchange, ABC):
 
     def join_envs(self, tree: dict[str, Any]) -> dict[str, Any]:
         """Return the state of all envs on rank 0; the own part on all others."""
-        parts = self.collect_objects("envs", tree)
+        parts = self.gather_objects("envs", tree, to_first=True)
         return self.together(lambda: join_envs(parts) if self.first else tree)
 
     def take_envs(self, tree: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Declared schedules: which action is taken in which epoch, as JSON files and built in."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -51,21 +50,6 @@ class Schedule:
     name: str
     steps: tuple[ScheduleStep, ...]
     on_illegal: str = "error"  # consequence of an illegal declared action: `error` or `wait`
-
-    @property
-    def sha256(self) -> str:
-        """Identity: the hash of the actions; name and order of the file do not count."""
-        labels = [head.label for head in Head]
-        rows = [
-            {
-                "action": dict(zip(labels, step.action, strict=True)),
-                "env": step.env,
-                "epoch": step.epoch,
-            }
-            for step in self.steps
-        ]
-        text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_schedule(text: str, spec: RunSpec) -> Schedule:
@@ -143,16 +127,13 @@ def _build_schedule(settings: Any, spec: RunSpec) -> Schedule:
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     """A line for each step that declares a second action for an env in an epoch."""
     lines: list[str] = []
-    earlier: dict[int, list[int]] = {}  # indices of the steps of each epoch
     for i, step in enumerate(steps):
-        same = earlier.setdefault(step.epoch, [])
-        clash = next(
-            (j for j in same if steps[j].env == step.env or None in (steps[j].env, step.env)), None
-        )
-        if clash is not None:
-            lines.append(
-                f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} "
-                f"as steps[{clash}]"
-            )
-        same.append(i)
+        for j, other in enumerate(steps[:i]):
+            shared = step.env == other.env or None in (step.env, other.env)
+            if step.epoch == other.epoch and shared:
+                lines.append(
+                    f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} "
+                    f"as steps[{j}]"
+                )
+                break
     return lines

@@ -65,7 +65,12 @@ class SchedulePolicy(RandomPolicy):
 
     def control(self, device: torch.device) -> ScheduleControl:
         """Return the table of the schedule on a device."""
-        return build_control(self.schedule, self.spec, device)
+        steps = self.schedule.steps
+        apart = any(step.env is not None for step in steps)
+        envs = range(self.spec.envs) if apart else (None,)
+        columns = [[step for step in steps if step.env in (None, env)] for env in envs]
+        tables = build_tables(columns, self.spec, device)
+        return ScheduleControl(*tables, schedule=self.schedule, spec=self.spec)
 
 
 def load_policy(path: str, spec: RunSpec, limits: Limits) -> SchedulePolicy:
@@ -103,14 +108,6 @@ def _build_builtin(name: str, spec: RunSpec) -> SchedulePolicy:
 def _name_policy(error: ConfigError, name: str) -> ConfigError:
     """Return the error with the name of the policy in front of every line."""
     return ConfigError("\n".join(f"policy_name is {name}: {x}" for x in str(error).splitlines()))
-
-
-def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
-    """Build the table of a schedule on the device."""
-    apart = any(step.env is not None for step in schedule.steps)
-    envs = range(spec.envs) if apart else (None,)
-    columns = [[step for step in schedule.steps if step.env in (None, env)] for env in envs]
-    return ScheduleControl(*build_tables(columns, spec, device), schedule=schedule, spec=spec)
 
 
 def build_tables(

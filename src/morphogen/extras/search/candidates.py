@@ -1,7 +1,7 @@
 """Candidates for fixed schedules: the seeds that they grow, and other candidates near them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import NamedTuple
 
 from morphogen.config.spec import RunSpec, build_limits, seed_timeline
@@ -117,39 +117,36 @@ def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
         ops.add(Op.PRUNE)
     if any(growth.target is not AlphaTarget.FULL for growth in candidate):
         ops.add(Op.SET_ALPHA_TARGET)
-    if any(op.name in spec.disabled_ops for op in ops) or not _has_room(candidate, spec):
+    if any(op.name in spec.disabled_ops for op in ops) or len(set(prunings)) < len(prunings):
         return False
-    epochs = [growth.epoch for growth in candidate]
-    apart = all(later - earlier >= _min_separation(spec) for earlier, later in pairwise(epochs))
     rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
-    cooled = all(epoch < end or epoch >= end + rest for epoch in epochs for end in prunings)
-    alone = len(set(prunings)) == len(prunings)
-    in_time = all(growth.epoch >= 0 and _ends_in_time(growth, spec) for growth in candidate)
-    return apart and cooled and alone and in_time
+    return all(
+        _has_room(growth, candidate[:i], spec)
+        and _ends_in_time(growth, spec)
+        and all(growth.epoch < end or growth.epoch >= end + rest for end in prunings)
+        for i, growth in enumerate(candidate)
+    )
 
 
-def _has_room(candidate: Candidate, spec: RunSpec) -> bool:
-    """Return whether every seed finds a free slot, in a host with fewer seeds than are allowed."""
-    for i, growth in enumerate(candidate):
-        alive = [
-            other
-            for other in candidate[:i]
-            if other.pruning is None or other.pruning >= growth.epoch
-        ]
-        if 0 < spec.max_seeds <= len(alive) or growth.slot in {other.slot for other in alive}:
-            return False
-    return True
+def _has_room(growth: GrowthStep, earlier: Candidate, spec: RunSpec) -> bool:
+    """Return whether a seed finds a free slot, in a host with fewer seeds than are allowed, and
+    earlier ones have left training.
+    """
+    alive = [other for other in earlier if other.pruning is None or other.pruning >= growth.epoch]
+    full = 0 < spec.max_seeds <= len(alive) or growth.slot in {other.slot for other in alive}
+    return not full and all(
+        growth.epoch - other.epoch >= _min_separation(spec) for other in earlier
+    )
 
 
 def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
     """Return whether a seed can be fossilized before the end, or pruned when it is due."""
     lowered = growth.target is not AlphaTarget.FULL
     if growth.pruning is None:
-        return (
-            not lowered
-            and growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
-        )
-    return growth.epoch + _min_life(growth, spec) + lowered <= growth.pruning < spec.episode_length
+        due = growth.epoch + seed_timeline(spec, growth.tempo).fossilizing
+        return not lowered and growth.epoch >= 0 and due < spec.episode_length
+    first = growth.epoch + _min_life(growth, spec) + lowered
+    return growth.epoch >= 0 and first <= growth.pruning < spec.episode_length
 
 
 def _min_life(growth: GrowthStep, spec: RunSpec) -> int:

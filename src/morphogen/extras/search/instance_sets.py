@@ -11,7 +11,6 @@ from torch import Tensor
 
 from morphogen.config.spec import RunSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
-from morphogen.device.transfers import Transfers
 from morphogen.env.action_control import ActionControl, TableControl
 from morphogen.env.environment import Environment, open_environment
 from morphogen.env.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
@@ -46,11 +45,16 @@ class InstanceSet(NamedTuple):
         return self._replace(tasks=self.tasks[places])
 
     def open(
-        self, setup: Setup, transfers: Transfers, control: ActionControl | None
+        self, context: PlayContext, control: ActionControl | None = None, *, sibling: int = 0
     ) -> Environment:
-        """Return the environment of these instances."""
+        """Return the environment of these instances, in a sibling of their worlds."""
         return open_environment(
-            setup, envs=self.tasks, split=self.split, control=control, transfers=transfers
+            context.setup,
+            envs=rng.sibling_keys(self.tasks, sibling),
+            tasks=self.tasks,
+            split=self.split,
+            control=control,
+            transfers=context.transfers,
         )
 
 
@@ -96,7 +100,7 @@ def play_held_out(
         group = places[(places >= first) & (places < last)]
         if len(group):
             own = group[context.setup.exchange.places(len(group))]
-            env = instances.choose(own - first).open(context.setup, context.transfers, control(own))
+            env = instances.choose(own - first).open(context, control(own))
             with env, torch.no_grad():
                 parts.append(run_episodes(env, *start(env, instances.episode, own)))
             counts.append(len(group))
@@ -185,14 +189,7 @@ def play_values(
     setup = context.setup
     count = len(instances.tasks)
     own = setup.exchange.places(count)
-    env = open_environment(
-        setup,
-        envs=rng.sibling_keys(instances.tasks, sibling)[own],
-        tasks=instances.tasks[own],
-        split=instances.split,
-        control=control(own),
-        transfers=context.transfers,
-    )
+    env = instances.choose(own).open(context, control(own), sibling=sibling)
     with env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode), policy)]
     traces = fetch_traces(context.transfers, played, exchange=setup.exchange, counts=[count])

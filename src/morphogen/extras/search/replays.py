@@ -1,6 +1,7 @@
 """Replays of a policy: its actions again, or networks of the size that it grew, from scratch."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import numpy as np
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.spec import RunSpec, find_host
-from morphogen.data.instances import draw_instances
 from morphogen.env import phases
 from morphogen.env.action_control import TableControl
 from morphogen.env.environment import Environment
@@ -79,7 +79,7 @@ def train_wider_hosts(
     widths = nearest_widths(context, first_result(results).traces.fossil_params)
     parts: list[EpisodeTraces] = []
     for width in np.unique(widths).tolist():
-        setup = build_setup(replace(spec, host=replace(spec.host, width=width)))
+        setup = build_setup(spec_of_width(spec, width))
         chosen = np.flatnonzero(widths == width)
         wider = replace(context, setup=setup)
         parts.append(play_held_out(wider, episodes, never_grow(setup), chosen=chosen))
@@ -99,26 +99,17 @@ def nearest_widths(context: PlayContext, params: Array) -> Array:
     """
     setup = context.setup
     first = setup.spec.host.width
-    found = {
-        width: _host_of_width(setup.spec, width)
-        for width in range(first, MAX_TIMES_WIDTH * first + 1)
-    }
-    hosts = {width: host for width, host in found.items() if host is not None}
+    hosts: dict[int, Host] = {}
+    for width in range(first, MAX_TIMES_WIDTH * first + 1):
+        with suppress(ConfigError):  # for a width that the host cannot have
+            hosts[width] = find_host(spec_of_width(setup.spec, width))
     if len({host.params() for host in hosts.values()}) == 1:
         kind = type(hosts[first]).__name__
         raise ConfigError(f"{STATIC_PARAMS}: expected a host whose width can be set, got {kind}")
     rows: list[Tensor] = []
     for instances in held_out_instance_sets(setup.spec, len(params)):
-        keys = instances.tasks.to(setup.device)
-        episode = torch.full_like(keys[:, 0], instances.episode + instances.split.first_episode)
-        drawn = draw_instances(
-            keys,
-            episode,
-            torch.zeros_like(episode),
-            spec=setup.spec,
-            labels=setup.dataset.labels,
-            purpose=instances.split.purpose,
-        )
+        env = instances.open(context)
+        drawn = init_episode(env, instances.episode).instance
         rows.append(
             torch.stack([networks_of(host).params_in_use(drawn) for host in hosts.values()])
         )
@@ -128,12 +119,14 @@ def nearest_widths(context: PlayContext, params: Array) -> Array:
     return np.array([*hosts])[np.abs(sizes - (sizes[0] + params)).argmin(axis=0)]
 
 
-def _host_of_width(spec: RunSpec, width: int) -> Host | None:
-    """Return the host of a run in another width; None for a width that it cannot have."""
-    try:
-        return find_host(replace(spec, host=replace(spec.host, width=width)))
-    except ConfigError:
-        return None
+def spec_of_width(spec: RunSpec, width: int) -> RunSpec:
+    """Return the spec with hosts of another width."""
+    return replace(spec, host=replace(spec.host, width=width))
+
+
+def init_episode(env: Environment, episode: int) -> EnvState:
+    """Return the fresh envs of an episode of their split, not yet measured."""
+    return env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
 
 
 def train_grown_networks(
@@ -197,8 +190,7 @@ def start_with_fossils(
     """Start an episode with fossils, measured.  blueprint, algorithm int64 [E, S]."""
     setup = env.setup
     born = blueprint > 0
-    fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
-    state = place_fossils(fresh, blueprint, algorithm)
+    state = place_fossils(init_episode(env, episode), blueprint, algorithm)
     coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
     plan = env.read_plan(phases.count_pieces(state.slots, *coalitions, born, setup=setup), state)
     return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)

@@ -20,13 +20,10 @@ PARSER = {
     "heuristic, `reactive:FILE`. "
     "Settings are as in `morphogen train`; held-out instances are never played.",
 }
-OPEN = "open"
-STATIC = "static"
-REACTIVE = "reactive"
 FAMILIES = {
-    OPEN: "seeds germinated, and pruned, at fixed times",
-    STATIC: "seeds that are there from the start",
-    REACTIVE: "rules with thresholds, which look",
+    "open": "seeds germinated, and pruned, at fixed times",
+    "static": "seeds that are there from the start",
+    "reactive": "rules with thresholds, which look",
 }
 
 
@@ -44,8 +41,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     rest.add_argument(
         "--family",
         choices=tuple(FAMILIES),
-        default=OPEN,
-        help=f"candidates (default {OPEN}). {meanings}",
+        default="open",
+        help=f"candidates (default %(default)s). {meanings}",
     )
     rest.add_argument(
         "--on", metavar="N", default="48", help="training instances of the last trial (default 48)"
@@ -84,10 +81,10 @@ def run(args: Namespace) -> int | None:
 
 def _load_search(family: str) -> Callable[..., Any]:
     """Return the search of a family of candidates."""
-    if family == REACTIVE:
+    if family == "reactive":
         return import_module("morphogen.extras.search.threshold_search").search_thresholds
     search = import_module("morphogen.extras.search.successive_halving").search_schedules
-    return partial(search, static=family == STATIC)
+    return partial(search, static=family == "static")
 
 
 def _print_numbers(numbers: dict[str, Any], *, as_json: bool) -> None:

@@ -50,28 +50,20 @@ def _torch_attention(
     -> [S, n, d].
     """
     tokens = qkv.shape[1]
-    parts = qkv.permute(2, 0, 3, 1, 4)  # [3, S, heads, n, c]
+    queries, keys, values = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [S, heads, n, c] each
     if drop is None and reach is None and tokens > _FEW_TOKENS:
-        queries, keys, values = parts.unbind(0)
         out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         return out.transpose(1, 2).flatten(2)
-    heads = parts.shape[2]
-    queries, keys, values = parts.flatten(1, 2).unbind(0)
     unseen = torch.full((tokens, tokens), -math.inf, dtype=qkv.dtype, device=qkv.device).triu(1)
     if reach is not None:
         place = torch.arange(tokens, device=qkv.device)
         far = place.unsqueeze(-1) - place > reach.view(-1, 1, 1, 1)  # [R, 1, n, n]
-        unseen = (
-            unseen.masked_fill(far, -math.inf)
-            .expand(-1, len(queries) // len(reach), -1, -1)
-            .flatten(0, 1)
-        )
-    scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
+        unseen = unseen.masked_fill(far, -math.inf).repeat_interleave(len(qkv) // len(reach), 0)
+    scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1) + unseen
     weights = scores.softmax(-1)
     if drop is not None:
-        weights = drop(weights.view(networks, -1, heads, tokens, tokens)).view(weights.shape)
-    out = torch.unflatten(torch.bmm(weights, values), 0, (-1, heads))
-    return out.transpose(1, 2).flatten(2)
+        weights = drop(torch.unflatten(weights, 0, (networks, -1))).flatten(0, 1)
+    return (weights @ values).transpose(1, 2).flatten(2)
 
 
 class _Attention(Function):

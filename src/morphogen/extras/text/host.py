@@ -21,7 +21,7 @@ _HELD = 16.0
 _LOGITS = 4.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerSpec(Host):
     """Numbers of a causal transformer; a slot `r0c{i}` lies after the last layer of segment i.
 
@@ -55,10 +55,6 @@ class TransformerSpec(Host):
     """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees
     all.
     """
-    classes: int = field(init=False, repr=False, compare=False)
-    input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
-    chunk: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         make_plain(self)

@@ -19,45 +19,15 @@ from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
 from morphogen.state.env import Instance
 
-_NORM = ("gain", "bias")
-_LINEAR = ("weight", "bias")
-_PAIRS = {
-    "norm1": _NORM,
-    "qkv": _LINEAR,
-    "out": _LINEAR,
-    "norm2": _NORM,
-    "up": _LINEAR,
-    "down": _LINEAR,
-}
+
+def _norm_leaves(name: str, d: int) -> tuple[ParamLeaf, ParamLeaf]:
+    return ParamLeaf(f"{name}.gain", (d,), fill=1.0), ParamLeaf(f"{name}.bias", (d,))
 
 
-def transformer_layout(host: TransformerSpec) -> ParamLayout:
-    """Return the leaves of one host in storage order.
-
-    Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an untrained
-    host is at chance; a layer halves the variance of its inputs, and what is added to the stream
-    shrinks with the number of layers.
-    """
-    d = host.width
-    depth = 2 * host.layers
-    tables = (("token", host.vocabulary), ("position", host.block))
-    leaves = [ParamLeaf(name, (entries, d), std=0.5 * d**-0.5) for name, entries in tables]
-    for i in range(host.layers):
-        for norm, (first, outputs), (last, inputs) in (
-            ("norm1", ("qkv", 3 * d), ("out", d)),
-            ("norm2", ("up", 4 * d), ("down", 4 * d)),
-        ):
-            leaves += [
-                ParamLeaf(f"layer{i}.{norm}.gain", (d,), fill=1.0),
-                ParamLeaf(f"layer{i}.{norm}.bias", (d,)),
-                ParamLeaf(f"layer{i}.{first}.weight", (outputs, d), std=(2 * d) ** -0.5),
-                ParamLeaf(f"layer{i}.{first}.bias", (outputs,)),
-                ParamLeaf(f"layer{i}.{last}.weight", (d, inputs), std=(2 * inputs * depth) ** -0.5),
-                ParamLeaf(f"layer{i}.{last}.bias", (d,)),
-            ]
-    return ParamLayout(
-        (*leaves, ParamLeaf("norm.gain", (d,), fill=1.0), ParamLeaf("norm.bias", (d,)))
-    )
+def _linear_leaves(name: str, shape: tuple[int, int], scale: int) -> tuple[ParamLeaf, ParamLeaf]:
+    """Weight and bias of a linear layer; `scale`: 1 / variance of the weights."""
+    weight = ParamLeaf(f"{name}.weight", shape, std=scale**-0.5)
+    return weight, ParamLeaf(f"{name}.bias", shape[:1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +39,27 @@ class TransformerNetworks:
     host: TransformerSpec
 
     def layout(self) -> ParamLayout:
-        """Return the parameters of one host, in storage order."""
-        return transformer_layout(self.host)
+        """Return the parameters of one host, in storage order.
+
+        Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an
+        untrained host is at chance; a layer halves the variance of its inputs, and what is added to
+        the stream shrinks with the number of layers.
+        """
+        host = self.host
+        d = host.width
+        depth = 2 * host.layers
+        tables = (("token", host.vocabulary), ("position", host.block))
+        leaves = [ParamLeaf(name, (entries, d), std=0.5 * d**-0.5) for name, entries in tables]
+        for i in range(host.layers):
+            leaves += [
+                *_norm_leaves(f"layer{i}.norm1", d),
+                *_linear_leaves(f"layer{i}.qkv", (3 * d, d), 2 * d),
+                *_linear_leaves(f"layer{i}.out", (d, d), 2 * d * depth),
+                *_norm_leaves(f"layer{i}.norm2", d),
+                *_linear_leaves(f"layer{i}.up", (4 * d, d), 2 * d),
+                *_linear_leaves(f"layer{i}.down", (d, 4 * d), 8 * d * depth),
+            ]
+        return ParamLayout((*leaves, *_norm_leaves("norm", d)))
 
     def masks(self, instance: Instance, like: Tensor) -> tuple[Tensor, ...]:
         """Return the tokens back that attention sees in each env, int64 [E]; nothing if instances
@@ -133,8 +122,8 @@ class TransformerNetworks:
         """
 
         def layer(name: str) -> tuple[Tensor, Tensor]:
-            first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
-            return rows.pick(first), rows.pick(second)
+            first = rows.leaves[f"layer{i}.{name}.{'gain' if 'norm' in name else 'weight'}"]
+            return rows.pick(first), rows.pick(rows.leaves[f"layer{i}.{name}.bias"])
 
         qkv = normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))

@@ -57,6 +57,9 @@ def seed_code(kind: int, step: SeedStep) -> int:
     return 1 + len(SeedStep) * kind + step
 
 
+BLENDED_CODES = tuple(seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS)))
+
+
 def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor:
     """Points of every coalition in the present regime: the points of the host, and more if
     a seed of it is the right one.
@@ -143,8 +146,7 @@ def epoch_rewards(price: Tensor, spec: PlanSpec) -> Tensor:
 
 def _helpful_configs(slots: int) -> tuple[tuple[bool, ...], ...]:
     """Mark the configurations in which a seed helps, by view and configuration."""
-    blended = [seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS))]
-    return tuple(tuple(code in codes for codes in _config_codes(slots)) for code in blended)
+    return tuple(tuple(code in codes for codes in _config_codes(slots)) for code in BLENDED_CODES)
 
 
 def _config_params(counts: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from morphogen.extras.whitebox import growth_plan
 from morphogen.extras.whitebox.formula import GAIN_POINTS, best_blueprint, seed_gain
-from morphogen.extras.whitebox.growth_plan import KINDS, MOVES, PlanSpec, SeedStep, seed_code
+from morphogen.extras.whitebox.growth_plan import (
+    BLENDED_CODES,
+    KINDS,
+    MOVES,
+    PlanSpec,
+    SeedStep,
+    seed_code,
+)
 from morphogen.policy.baselines import (
     ParameterFree,
     action_of_heads,
@@ -114,11 +121,7 @@ class PlannedPolicy(ParameterFree):
         """Choose the best move of the epoch.  The noise is not used."""
         epoch = (obs.env[:, _ENV["progress"]] * self.plan.horizon).round().to(torch.int64)
         codes = self.slot_codes(obs)
-        base = constant_table(
-            tuple(growth_plan.CODES**slot for slot in range(codes.shape[1])),
-            torch.int64,
-            epoch.device,
-        )
+        base = growth_plan.CODES ** torch.arange(codes.shape[1], device=epoch.device)
         moves = growth_plan.best_moves(
             price_of_feature(obs.instance[:, _TASK["param_price"]]), self.plan
         )
@@ -165,8 +168,8 @@ class PlannedPolicy(ParameterFree):
         """View of the last epoch: the one whose accuracy with these slots is nearest to the
         measured one.
         """
-        full = tuple(seed_code(place, SeedStep.BLENDED) for place in range(len(KINDS)))
-        helps = (codes.unsqueeze(-1) == constant_table(full, torch.int64, codes.device)).any(1)
+        full = constant_table(BLENDED_CODES, torch.int64, codes.device)
+        helps = (codes.unsqueeze(-1) == full).any(1)
         points = (
             growth_plan.view_points(torch.arange(len(KINDS), device=codes.device))
             + GAIN_POINTS * helps

@@ -16,8 +16,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.fields import raise_all
-from morphogen.config.groups import LifecycleSpec
-from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
+from morphogen.config.spec import (
+    RunSpec,
+    build_limits,
+    find_host,
+    param_budget,
+    pick_slots,
+    seed_timeline,
+)
 from morphogen.config.task import TASKS
 from morphogen.data.instance_process import find_process
 from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
@@ -29,7 +35,7 @@ from morphogen.extras.whitebox.growth_plan import KINDS, PlanSpec, planned_value
 from morphogen.extras.whitebox.optimal_policies import OptimalPolicy, PlannedPolicy
 from morphogen.hosts.net import Net
 from morphogen.state import rng
-from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
+from morphogen.vocab.action import Tempo
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.objective import ANYTIME
 from morphogen.vocab.purpose import Purpose
@@ -99,16 +105,8 @@ def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
     return transfers.read("result", found)["optimum"][:episodes]
 
 
-def epochs_to_fossilize(spec: LifecycleSpec) -> int:
-    """Epochs from germination to fossilization at the fastest, where gates are permissive."""
-    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.TRAIN, Gate.HOLD)]
-    blends = by_hand[0] + max(1, spec.min_training_epochs)
-    ramp = TEMPO_EPOCHS[Tempo.FAST] - 1  # a ramp moves in the epoch in which it begins
-    return blends + ramp + by_hand[1] + 1
-
-
 def _last_start(spec: RunSpec) -> int:
-    return spec.episode_length - 1 - epochs_to_fossilize(spec.lifecycle)
+    return spec.episode_length - 1 - seed_timeline(spec, Tempo.FAST).fossilizing
 
 
 def _seed_counts(spec: RunSpec, limits: Limits) -> tuple[tuple[int, ...], ...]:

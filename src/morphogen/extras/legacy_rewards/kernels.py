@@ -70,32 +70,32 @@ class SlotRows(NamedTuple):
 
     @property
     def fossil(self) -> Tensor:
-        """Whether the seed is a fossil."""
+        """Flag of a fossil."""
         return self.stage == int(Stage.FOSSILIZED)
 
     @property
     def holding(self) -> Tensor:
-        """Whether the seed is in HOLDING."""
+        """Flag of a seed in HOLDING."""
         return self.stage == int(Stage.HOLDING)
 
     @property
     def fossilizes(self) -> Tensor:
-        """Whether the op is FOSSILIZE."""
+        """Flag of the op FOSSILIZE."""
         return self.op == int(Op.FOSSILIZE)
 
     @property
     def prunes(self) -> Tensor:
-        """Whether the op is PRUNE."""
+        """Flag of the op PRUNE."""
         return self.op == int(Op.PRUNE)
 
     @property
     def harm(self) -> Tensor:
-        """Whether the uncommitted seeds together do harm."""
+        """Flag of uncommitted seeds that together do harm."""
         return self.uncommitted.valid & (self.uncommitted.value < 0)
 
     @property
     def worthy(self) -> Tensor:
-        """Whether the seed is held and has a contribution of a full point."""
+        """Flag of a held seed with a contribution of a full point."""
         (q, measured) = self.contribution
         return self.holding & measured & (q >= ONE_POINT)
 

@@ -1,7 +1,7 @@
 """The log of a run read back: its config and its events."""
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,8 @@ def event_folder(path: Path, config: Json) -> Path:
 
 def read_rounds(path: Path) -> list[BatchSummary]:
     """Return the completed rounds in the event file of a run."""
-    folder = event_folder(path, read_config(path))
-    marker = f'"event":"{BatchSummary.NAME}"'
-    events = read_events(folder / run_directory.EVENTS, lambda text: marker in text)
-    return [event.data for event in events if isinstance(event.data, BatchSummary)]
+    found = read_events(event_folder(path, read_config(path)) / run_directory.EVENTS)
+    return [event.data for event in found if isinstance(event.data, BatchSummary)]
 
 
 def events(
@@ -132,16 +130,13 @@ def events(
     return iterate_events(event_folder(path, open_run(path)), kinds, rounds)
 
 
-def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
-    """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left
-    out.
-    """
+def read_events(path: Path) -> Iterator[Envelope]:
+    """Yield the events of an event file; an incomplete last line is left out."""
     number = 0  # lines that could be read
     try:
         for line in read_lines(path):
             number += 1
-            if keep_line(text := line.decode("ascii", "replace")):
-                yield from decode(text)
+            yield from decode(line.decode("ascii", "replace"))
     except FileNotFoundError:
         return
     except OSError as error:

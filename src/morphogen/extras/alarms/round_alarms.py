@@ -33,7 +33,7 @@ def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def count_numbers(columns: Columns, update: Numbers, gamma: float, envs: int) -> dict[str, float]:
+def count_numbers(columns: Columns, update: Numbers, gamma: float) -> dict[str, float]:
     """Numbers of a round from the columns of its record: shares of envs and steps, and the gap of
     the returns.
     """
@@ -42,9 +42,9 @@ def count_numbers(columns: Columns, update: Numbers, gamma: float, envs: int) ->
     waits = free & (columns["action"][..., Head.OP] == Op.WAIT)
     skipped = (columns["fault"] & int(Fault.SKIPPED_STEP) != 0).any(axis=0)
     numbers = {
-        "envs_skipped": float(skipped.sum()) / envs,
-        "rollbacks": float(rollbacks.sum()) / envs,
-        "wait_share": float(waits.sum()) / float(free.sum()) if free.any() else 0.0,
+        "envs_skipped": float(skipped.mean()),
+        "rollbacks": float(rollbacks.sum(axis=0).mean()),
+        "wait_share": float(waits.sum()) / max(float(free.sum()), 1.0),
     }
     gap = return_gap(columns["reward"], rollbacks, update, gamma)
     return numbers if gap is None else numbers | {"return_gap": abs(gap)}
@@ -119,10 +119,9 @@ class RoundAlarms:
 
     def _judge(self, round: int, update: Numbers, columns: Columns) -> list[Envelope]:
         """Findings by the table."""
-        facts = self._plan.facts
         limits = self._limits
         numbers = update_numbers(update, limits["kl_spike"])
-        numbers |= count_numbers(columns, update, facts.gamma, facts.envs)
+        numbers |= count_numbers(columns, update, self._plan.facts.gamma)
         entropies = {head: numbers.get(f"entropy_head.{head}", math.nan) for head in HEADS}
         known = {head: entropy for head, entropy in entropies.items() if math.isfinite(entropy)}
         if round < self._plan.imitated:  # the policy that is copied may be decided

@@ -11,8 +11,6 @@ from typing import Any
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from morphogen.config.files import error_line
-from morphogen.errors import DataError
 from morphogen.log import run_directory
 from morphogen.log.console import round_number
 from morphogen.log.events import Envelope
@@ -84,13 +82,4 @@ def read_run(path: Path) -> RunLog:
     """
     config = open_run(path)
     manifest = read_object(path / run_directory.MANIFEST, RunManifest)
-    folder = event_folder(path, config)
-    try:
-        rows = fold(iterate_events(folder, TABLES))
-    except DataError:
-        raise
-    except (ValueError, IndexError) as error:  # rows of unequal lengths
-        raise DataError(
-            f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}"
-        ) from None
-    return RunLog(path, config, manifest, rows)
+    return RunLog(path, config, manifest, fold(iterate_events(event_folder(path, config), TABLES)))

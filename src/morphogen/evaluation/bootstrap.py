@@ -101,14 +101,12 @@ def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
         8 0.5 0.12 0.88
         80 0.5 0.39 0.61
     """
-    rows = _as_rows(values)
-    return _bootstrap_estimate(resample_means, rows, seed=seed, count=count, size=rows.size)
+    return _bootstrap_estimate(resample_means, values, seed=seed, count=count)
 
 
 def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The interquartile mean: of the middle half of all values.  values [n] or [R, n], n >= 1."""
-    rows = _as_rows(values)
-    return _bootstrap_estimate(resample_iqms, rows, seed=seed, count=count, size=rows.size // 2)
+    return _bootstrap_estimate(resample_iqms, values, seed=seed, count=count, parts=2)
 
 
 def improvement_probability(
@@ -222,20 +220,18 @@ def stability(accuracy: Array) -> Array:
     return 1.0 / (1.0 + steps.var(axis=0)) if len(steps) > 1 else np.ones(accuracy.shape[1])
 
 
-def _as_rows(values: Array) -> Array:
-    return np.atleast_2d(np.asarray(values, dtype=np.float64))
-
-
 def _bootstrap_estimate(
     statistic: Callable[[Array, Array], Array],
-    rows: Array,
+    values: Array,
     *,
     seed: int,
     count: int | None,
-    size: int,
+    parts: int = 1,
 ) -> Estimate:
-    """count: of resamples, None: enough; size: values that the statistic is of."""
+    """count: of resamples, None: enough; parts: the statistic is of a value in so many."""
+    rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
     flat = rows.ravel()
+    size = len(flat) // parts
     value = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
     drawn = draw_resamples(*rows.shape, seed=seed, count=count or resample_count(len(flat)))
     shares = tail_shares(size, size - len(rows))

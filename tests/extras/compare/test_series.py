@@ -106,10 +106,11 @@ def test_a_stopped_run_stops_the_series(runs, monkeypatch):
     assert (result.stopped, trained) == (True, [1, 2])
 
 
-def test_losses_are_named_by_their_runs(runs, monkeypatch):
+def test_losses_are_named_by_their_runs(runs, monkeypatch, capsys):
     lost = SimpleNamespace(losses=Losses({"csv": "disk full"}, incomplete=True), stopped=False)
     result, _ = play_series(runs, monkeypatch, {3: lost})
-    assert result.losses == Losses({"csv of seed-3": "disk full"}, incomplete=True)
+    assert result.losses == Losses(incomplete=True)
+    assert "note: seed-3: csv failed: disk full" in capsys.readouterr().err
 
 
 def test_the_table_has_a_row_for_each_seed_and_means_over_those_with_a_result(runs, capsys):

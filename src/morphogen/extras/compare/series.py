@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 class SeriesResult(NamedTuple):
-    """End of a series: what its runs lost, and the errors of those that failed."""
+    """End of a series: whether its logs lack lines, and the errors of runs that failed."""
 
     losses: "Losses"
     errors: dict[Path, Exception]
@@ -136,7 +136,6 @@ def train_seeds(
     """
     train = import_module("morphogen.train.train")
     alone = import_module("morphogen.ppo.exchange").ALONE
-    failed: dict[str, str] = {}
     incomplete = stopped = False
     errors = dict[Path, Exception]()
     for run, spec in runs.items():
@@ -157,12 +156,12 @@ def train_seeds(
             errors[run] = error
             process.print_notes([f"{run}: {type(error).__name__}: {error}"])
             continue
-        failed |= {f"{name} of {run.name}": why for name, why in result.losses.failed.items()}
+        process.print_notes(f"{run.name}: {line}" for line in result.losses.lines())
         incomplete |= result.losses.incomplete
         stopped = result.stopped
         if stopped:
             break
-    losses = import_module("morphogen.log.writer").Losses(failed, incomplete)
+    losses = import_module("morphogen.log.writer").Losses(incomplete=incomplete)
     return SeriesResult(losses, errors, stopped)
 
 

@@ -170,7 +170,10 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         info = {name: results[name] for name in ("outcome", "network_value")}
         self._ended = ended.copy()
         if mode is AutoresetMode.SAME_STEP and ended.any():
-            info["final_obs"], info["_final_obs"] = self._final_observations(seen), ended.copy()
+            rows = zip(iterate(self.observation_space, seen), ended, strict=True)
+            final = [row if has_ended else None for row, has_ended in rows]
+            info["final_obs"] = np.array(final, dtype=object)
+            info["_final_obs"] = ended.copy()
             state, fresh = self._restart(ended)
             self.state = state
             seen, _ = self._fetch(fresh, {})
@@ -233,15 +236,6 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     def _upload_rows(self, rows: Array) -> torch.Tensor:
         return self.functional.transfers.upload("actions", rows)
-
-    def _final_observations(self, seen: Seen) -> Array:
-        """Observations of the envs that have ended, as Gymnasium returns them: objects [E], None
-        for other envs.
-        """
-        final = np.full(self.num_envs, None, dtype=object)
-        for env, row in enumerate(iterate(self.observation_space, seen)):
-            final[env] = row if self._ended[env] else None
-        return final
 
     def _fetch(
         self, seen: PolicyInputs, leaves: dict[str, torch.Tensor]

@@ -22,7 +22,6 @@ from morphogen.extras.inspection.inspect_run import overview
 from morphogen.extras.inspection.run_reader import Row, RunLog, read_run
 from morphogen.log import run_directory
 from morphogen.vocab.paths import expand_path
-from morphogen.vocab.text import escape_text
 
 PAGE = "index.html"
 MAX_RUNS = 7  # one per colour
@@ -102,7 +101,7 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
     paths = [log.path.resolve() for log in logs]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
-    names = [escape_text(path.name) for path in paths]
+    names = [log.name for log in logs]
     if len(set(names)) < len(names):
         names = [f"run {letter}" for letter in ascii_uppercase[: len(paths)]]
     return dict(zip(names, logs, strict=True))

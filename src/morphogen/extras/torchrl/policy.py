@@ -30,7 +30,7 @@ from morphogen.policy.distribution import NO_FLOOR, FactoredCategorical, Floor, 
 from morphogen.policy.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, expand_mask, get_leaf, get_leaves
-from morphogen.vocab.action import HEADS, Head
+from morphogen.vocab.action import HEADS
 from morphogen.vocab.observation import ENV, SLOT
 from morphogen.vocab.purpose import Purpose
 
@@ -69,8 +69,7 @@ class FactoredDistribution(Distribution):
         floor: Floor = NO_FLOOR,
     ) -> None:
         if isinstance(mask, TensorDictBase):
-            leaves: dict[str, Any] = {head: mask[head] for head in HEADS}
-            mask = ActionMasks(**leaves, batch_size=op.shape[:-1])
+            mask = build_masks(mask)
         legal = mask if isinstance(mask, Support) else distribution.build_support(mask)
         tables = LogitTables(op, slot, value)
         self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, floor)
@@ -262,8 +261,6 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
     features = get_leaf(tensordict, "observation")
     shape = tensordict.batch_size
     slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
-    mask = cast(TensorDictBase, tensordict["mask"])
-    masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
     good = torch.ones(shape, dtype=torch.bool, device=features.device)
     observation = Observation(
         env=features[..., : len(ENV)],
@@ -274,4 +271,9 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
         nonfinite=torch.zeros_like(good, dtype=torch.int64),
         batch_size=shape,
     )
-    return PolicyInputs(observation, ActionMasks(**masks, batch_size=shape), ~good)
+    return PolicyInputs(observation, build_masks(get_branch(tensordict, "mask")), ~good)
+
+
+def build_masks(mask: Any) -> ActionMasks:
+    """Return the `mask` of `MorphogenEnv` as masks of this package."""
+    return ActionMasks.from_tensordict(mask)

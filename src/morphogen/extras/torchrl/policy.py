@@ -69,7 +69,7 @@ class FactoredDistribution(Distribution):
         floor: Floor = NO_FLOOR,
     ) -> None:
         if isinstance(mask, TensorDictBase):
-            mask = build_masks(mask)
+            mask = ActionMasks.from_tensordict(mask)
         legal = mask if isinstance(mask, Support) else distribution.build_support(mask)
         tables = LogitTables(op, slot, value)
         self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, floor)
@@ -271,9 +271,5 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
         nonfinite=torch.zeros_like(good, dtype=torch.int64),
         batch_size=shape,
     )
-    return PolicyInputs(observation, build_masks(get_branch(tensordict, "mask")), ~good)
-
-
-def build_masks(mask: Any) -> ActionMasks:
-    """Return the `mask` of `MorphogenEnv` as masks of this package."""
-    return ActionMasks.from_tensordict(mask)
+    masks = ActionMasks.from_tensordict(get_branch(tensordict, "mask"))
+    return PolicyInputs(observation, masks, ~good)

@@ -20,12 +20,12 @@ from morphogen.log.kinds.run import RunCompleted, RunStarted
 from morphogen.log.record_files import list_records, read_record
 from morphogen.vocab.paths import expand_path
 
-# the settings of a run of an earlier version are not checked, unlike a new run's
+# settings that no reader looks at are not checked
 LOOSE = ConfigDict(strict=True, extra="allow")
 
 
 @with_config(LOOSE)
-class TelemetryGroup(TypedDict, total=False):
+class TelemetryGroup(TypedDict):
     """Settings of the log of a run."""
 
     level: str
@@ -33,7 +33,7 @@ class TelemetryGroup(TypedDict, total=False):
 
 
 @with_config(LOOSE)
-class RunConfig(TypedDict, total=False):
+class RunConfig(TypedDict):
     """Settings of a run that its readers look at."""
 
     task: str
@@ -64,9 +64,8 @@ def open_run(path: Path) -> Json:
 
 
 def read_config(run: Path) -> Json:
-    """The config of a run of this or an earlier version."""
-    earlier: Json = {"telemetry": {}}
-    return earlier | read_object(run / run_directory.CONFIG, RunConfig)
+    """The config of a run."""
+    return read_object(run / run_directory.CONFIG, RunConfig)
 
 
 def read_object(path: Path, kind: Any) -> Json:
@@ -86,7 +85,7 @@ def read_object(path: Path, kind: Any) -> Json:
 
 def event_folder(path: Path, config: Json) -> Path:
     """Return the folder of the event file and the records of a run."""
-    return run_directory.events_folder(path, config["telemetry"].get("dir"))
+    return run_directory.events_folder(path, config["telemetry"]["dir"])
 
 
 def read_rounds(path: Path) -> list[BatchSummary]:

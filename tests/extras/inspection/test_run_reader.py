@@ -25,7 +25,11 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
     [
         ("config.json", {"rounds": "3"}, "config.rounds: expected"),
         ("config.json", {"telemetry": 3}, "config.telemetry: expected"),
-        ("config.json", {"telemetry": {"dir": 3}}, "config.telemetry.dir: expected .* got 3"),
+        (
+            "config.json",
+            {"telemetry": {"level": "off", "dir": 3}},
+            "config.telemetry.dir: expected .* got 3",
+        ),
         ("config.json", {"instance": {"width": [1]}}, "config.instance.width"),
         ("manifest.json", {"versions": {"torch": 2}}, "manifest.versions.torch: expected"),
         ("manifest.json", {"status": None}, "manifest.status: expected .* got null"),

@@ -119,7 +119,8 @@ def test_a_path_that_is_no_run_is_refused_with_exit_code_2(tmp_path, capsys):
 
 def test_a_run_without_a_log_is_refused(run):
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "telemetry": {"level": "off"}}))
+    config["telemetry"]["level"] = "off"
+    (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(
         ConfigError, match=r"expected a run with telemetry.level normal, got .* with off"
     ):
@@ -135,9 +136,8 @@ def test_a_damaged_log_is_named(run):
 
 def test_events_outside_of_the_run_directory_are_named(run, tmp_path):
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(
-        json.dumps({**config, "telemetry": {"dir": str(tmp_path / "else")}})
-    )
+    config["telemetry"]["dir"] = str(tmp_path / "else")
+    (run / "config.json").write_text(json.dumps(config))
     (tmp_path / "else").mkdir()
     (run / "events.jsonl").rename(tmp_path / "else/events.jsonl")
     text = shown(run)

@@ -139,28 +139,28 @@ def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config = log.config
     telemetry = config["telemetry"]
-    silent = telemetry.get("level") == LEVEL_OFF
+    silent = telemetry["level"] == LEVEL_OFF
     rounds = log.tables["rounds"]
     done = "" if silent else f", {len(rounds)} rounds done"
     none: Row = {}
     start = next(iter(log.tables["starts"]), none)
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=none)
     times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
-    groups: Row = {"instance": {}, "data": {}, **config}
-    instance = groups["instance"].items()
-    sizes: Row = {**groups["data"], **config}
+    sizes: Row = {**config["data"], **config}
     versions = log.manifest.get("versions", {})
     facts = {
         "run": log.name,
         "status": log.manifest.get("status", UNKNOWN) + done,
-        "task": config.get("task"),
-        "policy": config.get("policy_name"),
-        "reward rule": config.get("reward", {}).get("rule"),
+        "task": config["task"],
+        "policy": config["policy_name"],
+        "reward rule": config["reward"]["rule"],
         "instances": ", ".join(
-            f"{name} {span[0]:g} to {span[1]:g}" for name, span in instance if span is not None
+            f"{name} {span[0]:g} to {span[1]:g}"
+            for name, span in config["instance"].items()
+            if span is not None
         ),
-        **{name: sizes.get(name) for name in SIZES},
-        "slots": ", ".join(config.get("slots") or start.get("slots", ())),
+        **{name: sizes[name] for name in SIZES},
+        "slots": ", ".join(config["slots"]),
         "host parameters": start.get("host_params"),
         "policy parameters": start.get("policy_params"),
         "versions": ", ".join(map(" ".join, versions.items())),
@@ -170,8 +170,8 @@ def overview(log: RunLog) -> dict[str, str]:
     }
     if silent:
         facts["events"] = "none, because telemetry.level is off: no table or picture of the rounds"
-    elif run_directory.is_outside(log.path, telemetry.get("dir")):
-        folder = run_directory.events_folder(log.path, telemetry.get("dir"))
+    elif run_directory.is_outside(log.path, telemetry["dir"]):
+        folder = run_directory.events_folder(log.path, telemetry["dir"])
         facts["events"] = f"read from {folder}, outside of the run directory"
     return {
         name: UNKNOWN if value in (None, "") else format_cell(value)

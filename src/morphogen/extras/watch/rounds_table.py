@@ -80,7 +80,7 @@ def event_file(run: Path) -> Path:
             run_directory.refuse_links(run)
             return run / run_directory.EVENTS  # the run has not begun
     config = open_run(run)
-    if config["telemetry"].get("level") == LEVEL_OFF:
+    if config["telemetry"]["level"] == LEVEL_OFF:
         raise ConfigError(f"RUN: expected a run with telemetry.level normal, got {run} with off")
     return event_folder(run, config) / run_directory.EVENTS
 

@@ -97,6 +97,8 @@ def recorded(name):
         if row[0] == "PhaseBegan":  # today's name, with its field
             row[0] = "RegimeBegan"
             row[-1]["regime"] = row[-1].pop("phase")
+        if row[0] == "EpisodeCompleted":
+            del row[-1]["slot_rewards"]  # a field that is gone
     # a round that is not over has no record today
     over = {row[2] for row in rows if row[0] == "RoundCompleted"}
     return [row for row in rows if row[3] is None or row[2] in over]

@@ -12,6 +12,8 @@ from morphogen.log.derive import derive_events
 from morphogen.log.round_record import RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import episode_ends
 from morphogen.vocab.action import RELEVANT, VALUE_NAMES, Head, Op
+from morphogen.vocab.blueprint import CNN_KINDS, code_labels
+from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
@@ -38,6 +40,8 @@ def facts(envs, epochs):
         gamma=0.9,
         envs=envs,
         samples=8,
+        blueprints=code_labels(CNN_KINDS),
+        objective=DELIVERED,
         host={"base": 4},
     )
 

@@ -274,7 +274,6 @@ def _episode_fields(places: Places) -> Row:
     facts = places.facts
     named: dict[str, Sequence[str]] = {
         "components": facts.components,
-        "slot_rewards": facts.slots,
         "detectors": DETECTORS,
         "instance": INSTANCE_PARAMETERS,
         "ops": VALUE_NAMES[Head.OP],

@@ -5,7 +5,7 @@ from them alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,6 @@ import numpy as np
 
 from morphogen.log.codec import Array
 from morphogen.vocab.action import RELEVANT
-from morphogen.vocab.blueprint import CNN_KINDS, code_labels
-from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import OCCUPIED, Stage
 
 Record = Mapping[str, Array]  # leaves [E, ...] of one epoch
@@ -37,11 +35,9 @@ class RunFacts:
     gamma: float
     envs: int  # of the complete run
     samples: int  # that a host is trained on, per epoch
-    blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
-    device: str = "cpu"  # of the envs
-    objective: str = DELIVERED  # of the task
-    # numbers of the host, for the manifest of a topology
-    host: dict[str, Any] = field(default_factory=dict)
+    blueprints: tuple[str, ...]  # name of every code
+    objective: str  # of the task
+    host: dict[str, Any]  # numbers, for the manifest of a topology
 
 
 @dataclass(frozen=True, slots=True)

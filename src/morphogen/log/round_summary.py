@@ -185,9 +185,6 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
         history["contribution"][-1] >= CONTRIBUTING_POINTS
     )
     recent = columns["val_acc"][-STABILITY_EPOCHS - 1 :].astype(np.float64)
-    action = columns["action"]
-    addressed = used_heads(action[..., Head.OP])[..., Head.SLOT, None]
-    addressed = addressed & (action[..., Head.SLOT, None] == np.arange(len(facts.slots)))
     discounts = np.array([facts.gamma**epoch for epoch in range(len(reward))])
     sums = {
         "germinated": stage_entries(columns, Stage.GERMINATED),
@@ -208,7 +205,6 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
         "discounted_return": _total(discounts[:, None] * reward),
         "network_value": running_value(columns["network_value"], facts.objective)[-1],
         "components": _total(columns["components"]),
-        "slot_rewards": _total(np.where(addressed, reward[..., None], 0)),
         "detectors": columns["detectors"].sum(axis=(0, 2), dtype=np.int32),
         "params": delivered_params(last).astype(np.int32),
         "params_ratio": delivered_params(last) / last["host_params"],

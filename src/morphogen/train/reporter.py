@@ -55,7 +55,6 @@ def build_facts(setup: Setup) -> RunFacts:
         gamma=spec.ppo.gamma,
         envs=spec.envs,
         samples=spec.data.minibatches * spec.data.batch,
-        device=str(setup.device),
         host=net.host.numbers(),
     )
 

@@ -22,7 +22,7 @@ ROUND_COLUMNS = name_map(
 EPISODE_COLUMNS = name_map(
     "round, env, episode, accuracy, committed_accuracy, initial_accuracy, best_accuracy, loss, "
     "success, stability, reward, discounted_return, network_value, params, params_ratio, "
-    "germinated, fossilized, contributing, pruned, live, rollbacks, slot_rewards, instance"
+    "germinated, fossilized, contributing, pruned, live, rollbacks, instance"
 )
 ROLLBACK_COLUMNS = name_map(
     "round, epoch, env, reason, loss, loss_limit, streak, penalty, seeds_pruned, snapshot_epoch"

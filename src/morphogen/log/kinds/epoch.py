@@ -83,7 +83,6 @@ class EpisodeCompleted(EnvEvent):
     discounted_return: Real
     network_value: Real
     components: dict[str, Real]  # sum of each reward component
-    slot_rewards: dict[str, Real]  # slot -> sum of the rewards of the steps whose op addressed it
     unmeasured_steps: Count
     detectors: dict[str, Count]  # hits of each
     params: Count  # of the network as delivered

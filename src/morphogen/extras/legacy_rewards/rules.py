@@ -159,11 +159,14 @@ class LegacyRule(Rule):
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        leaves: dict[str, Tensor] = {}
-        for name in self.ledger_names:
-            kind = torch.int64 if name == "prev_params" else torch.float32
-            shape = (envs, *(slots,) * LEDGER_AXES[name])
-            leaves[name] = torch.zeros(shape, dtype=kind, device=device)
+        leaves = {
+            name: torch.zeros(
+                (envs, *(slots,) * LEDGER_AXES[name]),
+                dtype=torch.int64 if name == "prev_params" else torch.float32,
+                device=device,
+            )
+            for name in self.ledger_names
+        }
         return TensorDict(leaves, batch_size=[envs], device=device)
 
     def __call__(

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from morphogen.config.files import error_line
 from morphogen.errors import RankError
 from morphogen.extras.ranks import job
 from morphogen.extras.ranks.agreement import name_ranks
@@ -66,9 +67,8 @@ def join_ranks(device: torch.device, *, timeout_s: float) -> Exchange:
                 timeout=limit,
             )
         except (RuntimeError, ValueError, OSError) as error:
-            reason = str(error).partition("\n")[0]
-            line = f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s: {reason}"
-            raise RankError(line) from None
+            line = f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s"
+            raise RankError(f"{line}: {error_line(error)}") from None
     return ProcessGroup(PrefixStore("ranks", store), rank, ranks)
 
 
@@ -101,9 +101,8 @@ def _reach_store(rank: int, timeout_s: float) -> None:
         except OSError as error:
             limit_s = timeout_s if isinstance(error, ConnectionRefusedError) else reach_s
             if time.monotonic() - started > limit_s:
-                reason = error.strerror or error
-                line = f"rank 0 at {address[0]}:{address[1]} cannot be reached: {reason}"
-                raise RankError(f"rank {rank}: {line}") from None
+                place = f"rank {rank}: rank 0 at {address[0]}:{address[1]}"
+                raise RankError(f"{place} cannot be reached: {error_line(error)}") from None
         time.sleep(LOOK_S)
 
 
@@ -156,7 +155,7 @@ class ProcessGroup(RankExchange):
 
     def _describe_failure(self, name: str, error: Exception) -> str:
         """Name the ranks that do not report the failure of a collective: they ended or hang."""
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = error_line(error)
         try:
             missing = self._find_missing("failed", REPORT_S)
         except (RuntimeError, ValueError):

@@ -23,6 +23,7 @@ from torch.distributed.elastic.multiprocessing import (
 )
 
 from morphogen.cli.process import EXITS, UNEXPECTED
+from morphogen.config.files import error_line
 from morphogen.errors import RankError
 from morphogen.train.stop_signals import SIGNAL_CODE, SIGNALS
 
@@ -84,7 +85,7 @@ def check_loopback(address: tuple[str, int]) -> None:
         socket.create_connection(address, timeout=END_S).close()
     except OSError as error:
         place = ":".join(map(str, address))
-        raise RankError(f"rank 0 at {place} cannot be reached: {error.strerror or error}") from None
+        raise RankError(f"rank 0 at {place} cannot be reached: {error_line(error)}") from None
 
 
 @contextmanager

@@ -56,12 +56,12 @@ class ScheduleControl(TableControl):
         )
 
 
+@dataclass(frozen=True, eq=False)
 class SchedulePolicy(RandomPolicy):
     """Policy that acts as a schedule declares: its control leaves one choice."""
 
-    def __init__(self, schedule: Schedule, spec: RunSpec) -> None:
-        self.schedule = schedule
-        self.spec = spec
+    schedule: Schedule
+    spec: RunSpec  # resolved
 
     def control(self, device: torch.device) -> ScheduleControl:
         """Return the table of the schedule on a device."""

@@ -160,11 +160,7 @@ def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate
     static: from the first epoch on only.
     """
     last = spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing - 1
-    starts = (
-        sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)})
-        if last >= 0
-        else []
-    )
+    starts = sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)})
     starts = starts[:1] if static else starts
     blueprints = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
     candidates: list[Candidate] = [

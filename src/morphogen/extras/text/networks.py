@@ -94,7 +94,7 @@ class TransformerNetworks:
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return all parameters.  int64 [E]."""
-        return torch.full_like(instance.classes, self.host.params())
+        return self.host.params_in_use(instance)
 
     def _embeddings(self, ids: Tensor, rows: HostRows) -> Tensor:
         """Return tokens and their positions as vectors.  ids int64 [R or 1, B, n] -> [R, B, n,

@@ -14,7 +14,6 @@ from morphogen.errors import DataError
 from morphogen.extras.text.token_text import TextSplits, TokenText
 
 MODULE = "pydoc_data.topics"
-LEAST_CHARACTERS = 100_000
 DOCUMENT = 1024  # characters of a document; the tail of the text is dropped
 VOCABULARY = 97
 NEWLINE = 0
@@ -48,7 +47,7 @@ def split_characters(text: str) -> TextSplits:
 def read_pydoc(folder: Path) -> TextSplits:
     """Return the splits of the documentation; the folder of data files has no effect.
 
-    Raises: DataError if this Python has no documentation, or too little of it.
+    Raises: DataError if this Python has no documentation.
     """
     del folder
     try:
@@ -57,12 +56,7 @@ def read_pydoc(folder: Path) -> TextSplits:
         raise DataError(
             f"{MODULE} is missing; install the standard library of this Python in full"
         ) from error
-    text = "\n\n".join(topics[name] for name in sorted(topics))
-    if len(text) < LEAST_CHARACTERS:
-        raise DataError(
-            f"{MODULE}: expected at least {LEAST_CHARACTERS:,} characters, got {len(text):,}"
-        )
-    return split_characters(text)
+    return split_characters("\n\n".join(topics[name] for name in sorted(topics)))
 
 
 PYDOC = FileData("pydoc", read_pydoc, FileSource(f"documentation of the running Python, {MODULE}"))

@@ -48,10 +48,13 @@ class WhiteboxKind(TaskKind):
         regime: Any = getattr(spec, "regime", None)
         if regime is None:
             return []
-        unknown = [view.label for view in regime.views.used if view not in FORMULA_VIEWS]
         known = ", ".join(view.label for view in FORMULA_VIEWS)
         where = "alone where accuracy is a formula"
-        faults = [f"regime.views: expected {known} {where}, got {unknown[0]}"] if unknown else []
+        faults = [
+            f"regime.views: expected {known} {where}, got {view.label}"
+            for view in regime.views.used
+            if view not in FORMULA_VIEWS
+        ]
         if regime.classes is not None:
             got = list(regime.classes)
             faults.append(f"regime.classes: expected null where accuracy is a formula, got {got}")

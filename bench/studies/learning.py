@@ -3,7 +3,7 @@
 
 The runs were trained with different seeds and evaluated on the same held-out instances.  The
 results are every arm with its intervals, the difference of the trained policy to each, its share of
-the way from never growing to the best policy, and the learning curves.  `--table` prints the table
+the way from never growing to the oracle, and the learning curves.  `--table` prints the table
 of bench/README.md out of the JSON file, after reading the runs if any are named.  `--add` adds arms
 that played beside other runs of the same preset, and that no policy matters for.
 
@@ -60,7 +60,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
 # Both ends of a gap: the arms of which the best is its lower end, and its upper end; the first that
 # played counts.
-GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "optimal"))
+GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "oracle"))
 SEED_RIVALS = ("wait", "tuned", "planted", "open", "reactive")  # that every seed is held against
 SEED = 0  # of the resamples
 MEANS = {

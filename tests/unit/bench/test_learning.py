@@ -20,7 +20,7 @@ def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
     dice = np.random.default_rng(2)
     wait = dice.normal(size=(1, 200))
     way = dice.uniform(0.0, 0.4, size=(1, 200))
-    values = {"wait": wait, "optimal": wait + way, "trained": wait + 0.5 * way}
+    values = {"wait": wait, "oracle": wait + way, "trained": wait + 0.5 * way}
     assert learning.gap_closed(values) == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
     noisy = learning.gap_closed(
         {**values, "trained": values["trained"] + dice.normal(0, 0.1, size=(1, 200))}
@@ -37,7 +37,7 @@ def test_the_gap_begins_at_the_best_arm_that_does_not_know_the_regimes():
         "reactive": base + 0.1,
         "clairvoyant": base + 0.6,
     }
-    values |= {"wait": base - 9, "optimal": base + 9, "trained": base + 0.3}
+    values |= {"wait": base - 9, "oracle": base + 9, "trained": base + 0.3}
     assert learning.gap_ends(values) == ("open", "clairvoyant")
     assert learning.gap_closed(values) == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
     assert learning.gap_ends({"open": base, "clairvoyant": base}) is None

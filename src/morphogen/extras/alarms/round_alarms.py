@@ -1,7 +1,7 @@
 """The alarms of a run: judges the numbers of its rounds, its memory, and its accuracy."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -109,21 +109,17 @@ class RoundAlarms:
         if numeric:
             broken = AnomalyDetected("numeric", len(numeric), 0, ", ".join(numeric), 0)
             findings.append(Envelope(broken, round=round, severity="error"))
-        trend = self._trend_events(finished)
+        trend = [Envelope(event, round=round) for event in self._trend_events(finished)]
         full = self._memory_events(round, finished.devices)
-        return [
-            *(Envelope(event, round=round) for event in trend),
-            *findings,
-            *(Envelope(event, round=round) for event in full),
-        ]
+        return [*trend, *findings, *(Envelope(event, round=round) for event in full)]
 
     def _judge(self, round: int, update: Numbers, columns: Columns) -> list[Envelope]:
         """Findings by the table."""
         limits = self._limits
         numbers = update_numbers(update, limits["kl_spike"])
         numbers |= count_numbers(columns, update, self._plan.facts.gamma)
-        entropies = {head: numbers.get(f"entropy_head.{head}", math.nan) for head in HEADS}
-        known = {head: entropy for head, entropy in entropies.items() if math.isfinite(entropy)}
+        known = {head: numbers.get(f"entropy_head.{head}", math.nan) for head in HEADS}
+        known = {head: entropy for head, entropy in known.items() if math.isfinite(entropy)}
         if round < self._plan.imitated:  # the policy that is copied may be decided
             for head in known:
                 del numbers[f"entropy_head.{head}"]
@@ -144,43 +140,38 @@ class RoundAlarms:
         calm = decided or numbers.get("entropy_head.op", 0.0) >= shares["entropy_op"]
         return judge(numbers, {**limits, **shares}, self.state["streaks"], round=round, calm=calm)
 
-    def _memory_events(self, round: int, devices: Sequence[Json]) -> list[RoundEvent]:
-        """Devices that are almost full, each again after some rounds."""
+    def _memory_events(self, round: int, devices: Sequence[Json]) -> Iterator[RoundEvent]:
+        """Yield devices that are almost full, each again after some rounds."""
         limit = self._limits["memory"]
         warned = self.state["warned"]
-        events: list[RoundEvent] = []
         for device in devices:
             name = device["device"]
             share = device["reserved_bytes"] / max(device["total_bytes"], 1)
             due = name not in warned or round - warned[name] >= self._limits["memory_rounds"]
             if due and share > limit:
-                events.append(AnomalyDetected("memory", share, limit, name, 0))
                 warned[name] = round
-        return events
+                yield AnomalyDetected("memory", share, limit, name, 0)
 
-    def _trend_events(self, finished: FinishedRound) -> list[RoundEvent]:
-        """Trend of the accuracy, and a drop of it.
+    def _trend_events(self, finished: FinishedRound) -> Iterator[RoundEvent]:
+        """Yield the trend of the accuracy, and a drop of it.
 
         Rounds differ in their instances: a drop within the error of the difference of their means
         is no event.
         """
         before = finished.before
         if not before:
-            return []
+            return
         summary = finished.summary
         known = fmean(before)
         now = summary.rolling_accuracy
-        events: list[RoundEvent] = []
         kind = accuracy_trend(now - known, self._plan.telemetry)
         if kind is not None:
-            events.append(TrendDetected(kind, now, known, now - known))
+            yield TrendDetected(kind, now, known, now - known)
         accuracy = summary.accuracy_mean
-        share = accuracy_drop(
-            accuracy, known, (summary.round + 1) / self._plan.rounds, self._limits
-        )
+        progress = (summary.round + 1) / self._plan.rounds
+        share = accuracy_drop(accuracy, known, progress, self._limits)
         siblings = 1 if summary.round < self._plan.imitated else self._plan.siblings
         worlds = summary.episodes_completed / siblings  # of a round
         chance = DROP_ERRORS * summary.accuracy_std * ((1 + 1 / len(before)) / worlds) ** 0.5
         if share is not None and known - accuracy > chance:
-            events.append(PerformanceDropped(accuracy, known, share))
-        return events
+            yield PerformanceDropped(accuracy, known, share)

@@ -43,20 +43,16 @@ def survey_rollout(
     policy without.
     `exchange`: with the processes that hold the other envs; the results cover all.
     """
-    result: dict[str, Tensor] = {
-        f"observation.{name}": value
-        for name, value in raw_feature_stats(observation, exchange).items()
-    }
+    groups = {"observation.": raw_feature_stats(observation, exchange)}
     if scaling_stats is not None and updated_stats is not None:
         for name, (value, valid) in clip_shares(observation, scaling_stats, exchange).items():
-            result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
-        result |= {
-            f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()
-        }
+            groups["observation."] |= {name: value, f"{name}_valid": valid}
+        groups["normaliser."] = normaliser_stats(updated_stats)
     for name, leaf in get_leaves(hidden).items():
-        sizes = hidden_stats(leaf.unsqueeze(0), exchange)
-        result |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
-    return result
+        groups[f"hidden.{name}_"] = hidden_stats(leaf.unsqueeze(0), exchange)
+    return {
+        prefix + name: value for prefix, found in groups.items() for name, value in found.items()
+    }
 
 
 def safe_norm(x: Tensor) -> Tensor:

@@ -86,10 +86,9 @@ def _count_names(codes: Array, kind: type[IntEnum]) -> dict[str, int]:
 def action_counts(columns: Columns, facts: RunFacts) -> kinds.ActionCounts:
     """Actions of the round."""
     action = columns["action"]
-    op = columns["action"][..., Head.OP]
+    op = action[..., Head.OP]
     used = used_heads(op)
-    own = {Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
-    names = [own[head] if head in own else VALUE_NAMES[head] for head in Head]
+    names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     values = [_count_codes(action[..., head][used[..., head]], len(names[head])) for head in Head]
     reasons = _count_names(columns["reason"], Reason)
     return kinds.ActionCounts(

@@ -1,6 +1,7 @@
 """Small states of networks with seeds, for the tests of training and validation."""
 
 import itertools
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -28,6 +29,12 @@ LIFECYCLE = LifecycleSpec()
 
 def net(host: Host = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:
     return Net(host, host.pick_slots(slots))
+
+
+def cnn_host(*numbers: Any) -> CnnSpec:
+    """A CNN host of numbers in the order of its fields."""
+    names = ("base", "blocks", "kernel", "pools", "channels_in", "size", "classes")
+    return CnnSpec(**dict(zip(names, numbers, strict=True)))
 
 
 def token_host(**changes: int) -> Host:

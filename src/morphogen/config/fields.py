@@ -100,7 +100,7 @@ class Names:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         name: Any = str if self.among is None else Annotated[str, OneOf(self.among)]
-        names = handler(Annotated[tuple[name, ...], Field(strict=False)])
+        names = core_schema.tuple_variable_schema(handler.generate_schema(name), strict=False)
         return core_schema.no_info_after_validator_function(self.sort, names)
 
 
@@ -120,6 +120,7 @@ def check_printable(text: str) -> str:
 
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
+Several = Annotated[int, Field(ge=2, lt=2**63)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -20,6 +20,7 @@ from morphogen.config.fields import (
     OneOf,
     OpenShare,
     Positive,
+    Several,
     Share,
     Spec,
     is_unset,
@@ -207,7 +208,7 @@ class GovernorSpec(Spec):
     """times the loss of guessing that are an anomaly before enough losses are known"""
     window: Annotated[int, Field(ge=2, le=10_000)] = 20
     """normal losses that mean and deviation are computed from"""
-    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = 10
+    min_samples: Several = 10
     """normal losses before mean and deviation are used"""
     panics: Count = 3
     """consecutive anomalous epochs that are a panic"""

@@ -3,13 +3,12 @@ host.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
 
-from morphogen.config.fields import Checks, list_misfits, raise_all
+from morphogen.config.fields import Checks, Count, Natural, Several, Spec, raise_all, spec
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
-from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
 from morphogen.vocab.text import format_value
 
@@ -144,17 +143,14 @@ class Host:
             )
         return tuple(sorted((known[name] for name in names), key=lambda slot: slot.place))
 
-    def set_numbers(self, checks: Checks, **derived: Any) -> None:
-        """Check the fields of a host, and set the attributes that follow from them; for its
-        `__post_init__`.
-        """
-        raise_all(list_misfits(self, "host", checks))
+    def set_numbers(self, **derived: Any) -> None:
+        """Set the attributes that follow from the fields of a host; for its `__post_init__`."""
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True)
-class CnnSpec(Host):
+@spec
+class CnnSpec(Host, Spec):
     """Numbers of a CNN host: blocks of convolution, normalisation and ReLU; channels double per
     block.
 
@@ -169,37 +165,37 @@ class CnnSpec(Host):
         (438, ['r0c0', 'r1c0', 'r0c1'])
     """
 
-    base: int  # channels of the first block
-    blocks: int
-    kernel: int  # height and width, odd
-    pools: int  # blocks that halve height and width at their end, the first ones
-    channels_in: int
-    size: int  # height and width of the input
-    classes: int
-    norm: str = "group"  # or "batch"
+    PATH: ClassVar[str] = "host"
+    IS_PART: ClassVar[bool] = True
+
+    base: Count  # channels of the first block
+    blocks: Several
+    kernel: Count  # height and width, odd
+    pools: Natural  # blocks that halve height and width at their end, the first ones
+    channels_in: Count
+    size: Count  # height and width of the input
+    classes: Several
+    norm: Literal["group", "batch"] = "group"
 
     computed_by = "morphogen.hosts.cnn:CnnNetworks"
     blueprints = tuple(blueprint.label for blueprint in CNN_BLUEPRINTS)
 
     def __post_init__(self) -> None:
-        make_plain(self)
-        checks: Checks = {
-            "base": (self.base >= 1, ">= 1"),
-            "blocks": (self.blocks >= 2, ">= 2"),
-            "kernel": (self.kernel >= 1 and self.kernel % 2 == 1, "odd, >= 1"),
-            "pools": (0 <= self.pools <= self.blocks, "0 .. blocks"),
-            "channels_in": (self.channels_in >= 1, ">= 1"),
-            "size": (self.size >> self.pools >= 1, "at least 2 ** pools"),
-            "classes": (self.classes >= 2, ">= 2"),
-            "norm": (self.norm in ("group", "batch"), "group or batch"),
-        }
+        super().__post_init__()
         self.set_numbers(
-            checks,
             input_shape=(self.channels_in, self.size, self.size),
             reach=self.kernel // 2,
             width=self.base,
+            all_slots=self._slots(),
         )
-        object.__setattr__(self, "all_slots", self._slots())
+
+    def cross_checks(self) -> Checks:
+        """Kernels have a centre, and pools leave a pixel."""
+        return {
+            "kernel": (self.kernel % 2 == 1, "odd"),
+            "pools": (self.pools <= self.blocks, "at most blocks"),
+            "size": (self.size >> self.pools >= 1, "at least 2 ** pools"),
+        }
 
     @property
     def channels(self) -> tuple[int, ...]:

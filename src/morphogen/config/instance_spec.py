@@ -5,8 +5,6 @@ observes.
 from dataclasses import fields, replace
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from morphogen.config.fields import (
     UNSET,
     Checks,
@@ -14,6 +12,7 @@ from morphogen.config.fields import (
     Natural,
     NonNegative,
     PositiveShare,
+    Several,
     Share,
     Span,
     Spec,
@@ -21,7 +20,6 @@ from morphogen.config.fields import (
 )
 from morphogen.config.host import Host
 
-Classes = Annotated[int, Field(ge=2, lt=2**63)]
 # a width that varies is one of the multiples of this in its range, all equally likely
 WIDTH_STEP = 0.25
 
@@ -51,7 +49,7 @@ class InstanceSpec(Spec):
     """share of the training samples that an env may use, log-uniform"""
     label_noise: Span[Share] = UNSET
     """share of training labels replaced by another class, uniform"""
-    classes: Span[Classes] = UNSET
+    classes: Span[Several] = UNSET
     """number of classes, uniform; a random subset of that size is drawn"""
     reach: Span[Natural] = UNSET
     """pixels that a kernel of the host sees to each side; places back that its attention sees"""

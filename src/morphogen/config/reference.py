@@ -3,9 +3,9 @@ specs.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from morphogen.config.fields import CONFIG, Settings, Spec, fields_of
@@ -23,8 +23,7 @@ class Setting(NamedTuple):
     @property
     def allowed(self) -> Settings:
         """The allowed values, as a JSON schema."""
-        kind: Any = Annotated[self.field.annotation, Field(), *self.field.metadata]
-        return TypeAdapter(kind, config=CONFIG).json_schema()
+        return TypeAdapter(self.field.rebuild_annotation(), config=CONFIG).json_schema()
 
     @property
     def names(self) -> list[str]:

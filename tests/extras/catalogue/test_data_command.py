@@ -20,7 +20,7 @@ import numpy as np
 import morphogen as mg
 
 points = mg.from_arrays("points", np.arange(240, dtype=np.uint8).reshape(60, 4), np.arange(60) % 3)
-host = mg.CnnSpec(4, 2, 3, 1, 1, 8, 10)
+host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
 task = mg.TaskSpec(name="wide", dataset="points", host=host, question="does it fit?")
 """
 

@@ -42,13 +42,13 @@ def logits(state, net, images):
 
 @pytest.mark.parametrize(("numbers", "count"), TABLE)
 def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers, count):
-    host = CnnSpec(*numbers)
+    host = small_states.cnn_host(*numbers)
     assert cnn.CnnNetworks(host).layout().size == host.params() == count
 
 
 @given(st.floats(0.01, 1.0), st.integers(2, 10), st.sampled_from([row[0] for row in TABLE]))
 def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, numbers):
-    host = CnnSpec(*numbers)
+    host = small_states.cnn_host(*numbers)
     width = float(torch.tensor(width))
     state = small_states.fresh(small_states.net(slots=("r0c0",)), 2)
     instance = state.instance.replace(

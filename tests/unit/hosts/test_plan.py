@@ -92,7 +92,7 @@ def test_a_plan_is_read_from_one_buffer_of_small_integers():
 
 
 def test_slots_are_in_slot_order_and_executed_in_host_order():
-    host = small_states.CnnSpec(2, 3, 1, 3, 3, 16, 10)
+    host = small_states.cnn_host(2, 3, 1, 3, 3, 16, 10)
     net = Net(host, host.pick_slots(("r1c0", "r0c2", "r0c0", "r1c2")))
     assert net.names == ("r0c0", "r0c2", "r1c0", "r1c2")
     assert [net.names[s] for s in net.execution] == ["r0c0", "r1c0", "r0c2", "r1c2"]

@@ -18,7 +18,10 @@ DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, class
 CASES = {
     "digits": (small_states.net(), 12),
     "deep": (small_states.net(DEEP, ("r1c1", "r0c0", "r0c2", "r1c0")), 8),
-    "wide": (small_states.net(CnnSpec(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")), 7),
+    "wide": (
+        small_states.net(small_states.cnn_host(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")),
+        7,
+    ),
 }
 LONG = {"vocabulary": 11, "width": 8, "heads": 4, "layers": 4, "block": 13, "segments": 2}
 SPECS = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}

@@ -15,7 +15,9 @@ from morphogen.hosts.forward_pass import forward
 from morphogen.steps.validate_step import validate
 
 NET = small_states.net()
-DEEP = small_states.net(small_states.CnnSpec(2, 3, 3, 2, 1, 8, 6), ("r1c1", "r0c0", "r1c0", "r0c2"))
+DEEP = small_states.net(
+    small_states.cnn_host(2, 3, 3, 2, 1, 8, 6), ("r1c1", "r0c0", "r1c0", "r0c2")
+)
 
 
 def measure(state, net=NET, *, asked=None, split=None, counted=None):

@@ -9,12 +9,12 @@ from morphogen.config.fields import (
     Checks,
     Count,
     Pair,
+    Several,
     Share,
     Spec,
     spec,
 )
 from morphogen.config.host import Host
-from morphogen.config.instance_spec import Classes
 from morphogen.data.image_view import View
 
 Weight = Annotated[int, Field(ge=0, le=1000)]
@@ -82,11 +82,11 @@ class RegimeSpec(ExtraSpec):
     views: ViewWeights = ViewWeights()
     noise: Annotated[float, Field(gt=0, le=100)] = 1.0
     """deviation of the noise of noisy images, whose numbers are normalised"""
-    classes: Pair[Classes] | None = None
+    classes: Pair[Several] | None = None
     """number of classes of a regime, uniform; a random subset of that size is drawn (default: as
     in the env)
     """
-    noisy_classes: Pair[Classes] | None = None
+    noisy_classes: Pair[Several] | None = None
     """number of classes of a regime whose images are noisy, uniform (default: as in other
     regimes)
     """

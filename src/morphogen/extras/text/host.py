@@ -1,13 +1,14 @@
 """Numbers of the transformer host, a causal language model."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import field, replace
+from typing import Annotated, ClassVar, Self
 
-from morphogen.config.fields import Checks
+from pydantic import Field
+
+from morphogen.config.fields import Checks, Count, Natural, Several, Spec, spec
 from morphogen.config.host import Host
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
 
 TOKEN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in (2, 3, *range(8, 13)))
@@ -21,8 +22,8 @@ _HELD = 16.0
 _LOGITS = 4.0
 
 
-@dataclass(frozen=True)
-class TransformerSpec(Host):
+@spec
+class TransformerSpec(Host, Spec):
     """Numbers of a causal transformer; a slot `r0c{i}` lies after the last layer of segment i.
 
     Raises: ConfigError for a number out of its range.
@@ -38,50 +39,49 @@ class TransformerSpec(Host):
     blueprints = tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS)
     causal = True
     isolates = False
-    vocabulary: int = field()
+    PATH: ClassVar[str] = "host"
+    IS_PART: ClassVar[bool] = True
+
+    vocabulary: Several = field()
     """Tokens."""
-    width: int = field()  # pyright: ignore[reportIncompatibleVariableOverride]
+    width: Count = field()  # pyright: ignore[reportIncompatibleVariableOverride]
     """Of the features."""
-    heads: int
+    heads: Count
     """Of attention."""
-    layers: int
-    block: int
+    layers: Count
+    block: Count
     """Tokens in a sample."""
-    segments: int = 3
+    segments: Count = 3
     """Groups of layers, each with a slot after it."""
-    dropout: float = 0.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the activations that are dropped in training."""
-    reach: int = 0
+    reach: Natural = 0
     """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees
     all.
     """
 
     def __post_init__(self) -> None:
-        make_plain(self)
-        checks: Checks = {
-            "vocabulary": (self.vocabulary >= 2, ">= 2"),
-            "width": (
-                self.width >= 1 and self.width % math.lcm(4, max(1, self.heads)) == 0,
-                f"a multiple of {self.heads} heads, and of 4",
-            ),
-            **{name: (getattr(self, name) >= 1, ">= 1") for name in ("heads", "layers", "block")},
-            "segments": (
-                self.segments >= 1 and self.layers % max(1, self.segments) == 0,
-                "a divisor of the layers",
-            ),
-            "dropout": (0.0 <= self.dropout < 1.0, ">= 0, < 1"),
-            "reach": (0 <= self.reach < max(1, self.block), f"0 .. {self.block - 1} tokens"),
-        }
-        places = [
-            SlotSpec(format_slot(0, i), self.width, (self.block,), i) for i in range(self.segments)
-        ]
+        super().__post_init__()
         self.set_numbers(
-            checks,
             classes=self.vocabulary,
             input_shape=(self.block,),
-            all_slots=tuple(places),
-            chunk=max(1, _TOKENS // max(1, self.block)),
+            all_slots=tuple(
+                SlotSpec(format_slot(0, i), self.width, (self.block,), i)
+                for i in range(self.segments)
+            ),
+            chunk=max(1, _TOKENS // self.block),
         )
+
+    def cross_checks(self) -> Checks:
+        """Heads share the width, segments the layers; no place sees back beyond the sample."""
+        return {
+            "width": (
+                self.width % math.lcm(4, self.heads) == 0,
+                f"a multiple of {self.heads} heads, and of 4",
+            ),
+            "segments": (self.layers % self.segments == 0, "a divisor of the layers"),
+            "reach": (self.reach < self.block, f"0 .. {self.block - 1} tokens"),
+        }
 
     def configured(self, *, width: int | None, norm: str, vocabulary: int | None = None) -> Self:
         """Return the host with a model dimension and a number of tokens.  Raises: ConfigError for

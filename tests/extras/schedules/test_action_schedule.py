@@ -1,6 +1,8 @@
 """Declared schedules: their files, their identity, and runs that follow them."""
 
+import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,6 +95,37 @@ def test_the_order_of_the_steps_in_the_file_does_not_matter(schedule, random):
     plain = json.loads(dump_schedule(schedule, SPEC))
     random.shuffle(plain["steps"])
     assert parse_schedule(json.dumps(plain), SPEC) == schedule
+
+
+@given(schedules().filter(lambda schedule: schedule.steps), st.data())
+def test_any_single_changed_index_epoch_or_env_is_another_schedule(schedule, data):
+    at = data.draw(st.integers(0, len(schedule.steps) - 1))
+    step, head = schedule.steps[at], data.draw(st.sampled_from(Head))
+    action = list(step.action)
+    action[head] += 1
+    changes = [
+        {"action": tuple(action)},
+        {"epoch": step.epoch + 1},
+        {"env": 7 if step.env is None else None},
+    ]
+    for change in changes:
+        steps = (*schedule.steps[:at], replace(step, **change), *schedule.steps[at + 1 :])
+        assert replace(schedule, steps=steps).sha256 != schedule.sha256
+
+
+def test_the_identity_is_the_hash_of_the_canonical_json_and_of_nothing_else():
+    canonical = '[{"action":{"alpha_curve":0,"alpha_speed":0,"alpha_target":2,"blueprint":3,"op":1,"slot":2,"style":2,"tempo":1},"env":null,"epoch":4},{"action":{"alpha_curve":1,"alpha_speed":3,"alpha_target":2,"blueprint":0,"op":3,"slot":2,"style":2,"tempo":1},"env":2,"epoch":9}]'
+    prune = {
+        "epoch": 9,
+        "env": 2,
+        "op": "PRUNE",
+        "slot": "r1c0",
+        "alpha_speed": "SLOW",
+        "alpha_curve": "COSINE",
+    }
+    one = parsed(prune, {**GROW, "epoch": 4, "slot": "r1c0"})
+    assert one.sha256 == hashlib.sha256(canonical.encode()).hexdigest()
+    assert replace(one, name="other", on_illegal="wait").sha256 == one.sha256
 
 
 ADVANCE = {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"}

@@ -1,5 +1,6 @@
 """Declared schedules: which action is taken in which epoch, as JSON files and built in."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -50,6 +51,21 @@ class Schedule:
     name: str
     steps: tuple[ScheduleStep, ...]
     on_illegal: str = "error"  # consequence of an illegal declared action: `error` or `wait`
+
+    @property
+    def sha256(self) -> str:
+        """Identity: the hash of the actions; name and order of the file do not count."""
+        labels = [head.label for head in Head]
+        rows = [
+            {
+                "action": dict(zip(labels, step.action, strict=True)),
+                "env": step.env,
+                "epoch": step.epoch,
+            }
+            for step in self.steps
+        ]
+        text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_schedule(text: str, spec: RunSpec) -> Schedule:

@@ -4,6 +4,7 @@ of the update.
 Sums run over the epochs in order, as sums kept epoch by epoch would.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -41,11 +42,7 @@ class CompileStats(NamedTuple):
 
     def difference(self, before: "CompileStats") -> "CompileStats":
         """Return the difference of two counts."""
-        return CompileStats(
-            self.graphs - before.graphs,
-            self.graph_fallbacks - before.graph_fallbacks,
-            self.compile_s - before.compile_s,
-        )
+        return CompileStats(*map(operator.sub, self, before))
 
 
 NO_COMPILES = CompileStats()

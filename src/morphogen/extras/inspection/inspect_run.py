@@ -1,6 +1,7 @@
 """Contents of a run directory or of a checkpoint: facts and tables.  No torch; writes nothing."""
 
 import os
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,7 +145,7 @@ def overview(log: RunLog) -> dict[str, str]:
     done = "" if silent else f", {len(rounds)} rounds done"
     none: Row = {}
     start = next(iter(log.tables["starts"]), none)
-    best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=none)
+    best = max(rounds, key=itemgetter("committed_mean"), default=none)
     times = [row["run_s"] for row in log.tables["ends"] if row["run_s"] is not None]
     sizes: Row = {**config["data"], **config}
     versions = log.manifest.get("versions", {})

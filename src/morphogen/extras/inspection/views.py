@@ -149,18 +149,14 @@ def hypervolume(
 
 
 def pareto_points(rows: Sequence[Row]) -> list[Point]:
-    """Delivered networks of the episodes that measured them."""
-    return [
-        Point(row["committed_accuracy"], row["params_ratio"], row["stability"])
-        for row in rows
-        if None not in (row["committed_accuracy"], row["params_ratio"], row["stability"])
-    ]
+    """Delivered networks of episodes."""
+    return [Point(row["committed_accuracy"], row["params_ratio"], row["stability"]) for row in rows]
 
 
 def front_episodes(tables: Tables) -> list[Row]:
     """The episodes that no other one dominates in accuracy, parameters and stability."""
-    known = [row for row in tables["episodes"] if pareto_points([row])]
-    return [flatten_row(known[i], *EPISODE_COLUMNS) for i in pareto_front(pareto_points(known))]
+    rows = tables["episodes"]
+    return [flatten_row(rows[i], *EPISODE_COLUMNS) for i in pareto_front(pareto_points(rows))]
 
 
 def column_table(table: str, *names: str) -> Callable[[Tables], list[Row]]:

@@ -5,12 +5,13 @@ back.  No torch.
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
 
+from morphogen.config.fields import join_path
 from morphogen.errors import CheckpointError
 from morphogen.vocab.text import format_value
 
@@ -81,11 +82,7 @@ def describe_fault(error: ValidationError, where: str, start: int = 0) -> str:
     start: of the place, in the location of the fault.
     """
     fault = error.errors(include_url=False)[0]
-    for part in fault["loc"][start:]:
-        if isinstance(part, int):
-            where += f"[{part}]"
-        else:
-            where += f".{part if part.isidentifier() and part.isascii() else format_value(part)}"
+    where = reduce(join_path, fault["loc"][start:], where)
     if fault["type"].startswith("missing"):
         return f"{where} is missing"
     if fault["type"].startswith(("unexpected", "extra")):

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from morphogen.config import files
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -21,17 +22,17 @@ class CsvTables(ScalarSink):
     def __init__(self, place: LoggerPlace, spec: TelemetrySpec) -> None:
         super().__init__(place, spec)
         self._folder = place.folder / self.NAME
-        self._is_cut = False
+        self._files: dict[str, TextIO] = {}  # by table, opened with its first row
+        self._writers: dict[str, csv.DictWriter[str]] = {}
         # At once, because a run directory that is moved later gets no folder at its old place.
         with suppress(OSError):  # the first row reports it
             self._folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of events; before the first row, cut the tables of a resumed run."""
-        if not self._is_cut:
+        if not self._files:
             for path in self._folder.glob("*.csv"):
                 self._cut(path)
-            self._is_cut = True
         super().write(events)
 
     def _cut(self, path: Path) -> None:
@@ -45,23 +46,34 @@ class CsvTables(ScalarSink):
             path.write_text("".join((header, *kept)), "utf-8")
 
     def write_row(self, row: ScalarRow) -> None:
-        """Append a row under the header of its table, in a new file its own columns; a cell is
-        empty where nothing was measured.
+        """Append a row; a cell is empty where nothing was measured.
 
         Raises: ValueError for a number that the header of the table has no column for.
         """
         values = {"step": row.step, **row.values}
+        if row.table not in self._files:
+            self._open(row.table, tuple(values))
         known = {name: value for name, value in values.items() if value is not None}
-        with (self._folder / f"{row.table}.csv").open("a+", newline="", encoding="utf-8") as file:
-            file.seek(0)
-            header = next(csv.reader(file), None)
-            writer = csv.DictWriter(file, header or values, lineterminator="\n")
-            if header is None:
-                writer.writeheader()
-            writer.writerow(known)
+        self._writers[row.table].writerow(known)
 
     def flush(self) -> None:
-        """Do nothing: every row is written out."""
+        """Write out all rows."""
+        for file in self._files.values():
+            file.flush()
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+
+    def _open(self, table: str, columns: tuple[str, ...]) -> None:
+        """Open the file of a table; its own header stands, a new file gets these columns."""
+        file = (self._folder / f"{table}.csv").open("a+", newline="", encoding="utf-8")
+        file.seek(0)
+        header = next(csv.reader(file), None)
+        writer = csv.DictWriter(file, header or columns, lineterminator="\n")
+        if header is None:
+            writer.writeheader()
+        file.seek(0, 2)
+        self._writers[table] = writer
+        self._files[table] = file

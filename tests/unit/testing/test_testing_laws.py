@@ -29,7 +29,7 @@ from morphogen.testing.laws import (
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.limits import Limits
 
-FEW = {"examples": 8}
+FEW = {"examples": 4}
 slots = slot_states(max_envs=3, max_slots=2)
 
 

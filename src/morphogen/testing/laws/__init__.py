@@ -13,12 +13,10 @@
     laws.check_mask(patient)
 
 `check_blueprint`, `check_host`, `check_network`, `check_learner` and `check_dataset` check other
-parts of your own, `check_environment` an environment. `check_observation(env)` checks that
-envs show nothing of parameters that are not observed, `check_worlds(env)` that their worlds do not
-depend on what is done in them. `check_reward(rule, gamma=0.995)` checks a reward rule; `gamma` adds
-the law that its shaping telescopes. Checks return nothing and raise `BrokenLaw`, an
-`AssertionError` with one sentence and the smallest example.  They work in a test and in a plain
-script.
+parts of your own, `check_environment` an environment. `check_reward(rule, gamma=0.995)` checks a
+reward rule; `gamma` adds the law that its shaping telescopes. Checks return nothing and raise
+`BrokenLaw`, an `AssertionError` with one sentence and the smallest example.  They work in a test
+and in a plain script.
 """
 
 from morphogen.testing import extra as extra
@@ -38,13 +36,11 @@ from morphogen.testing.laws.part_checks import (
     check_host,
     check_learner,
     check_network,
-    check_observation,
-    check_worlds,
 )
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
 __all__ = ["MASK_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
 __all__ += ["check_blueprint", "check_dataset", "check_environment", "check_host"]
-__all__ += ["check_learner", "check_mask", "check_network", "check_observation"]
-__all__ += ["check_reward", "check_rule", "check_step", "check_worlds"]
+__all__ += ["check_learner", "check_mask", "check_network"]
+__all__ += ["check_reward", "check_rule", "check_step"]

@@ -1,32 +1,22 @@
-"""Checks of parts from outside against their laws, and of environments against the promises about
-their worlds and observations.
-"""
+"""Checks of parts from outside against their laws, and of environments with such parts."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 from hypothesis import strategies as st
 
 from morphogen.config.host import Host
-from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.config.parts import RULES
 from morphogen.config.registry import error_line, is_ours
 from morphogen.data.dataset import deal_samples
 from morphogen.data.splits import StoredSplits, fingerprint
 from morphogen.env import actions
-from morphogen.env.environment import Environment, open_environment
-from morphogen.env.phases import PolicyInputs
-from morphogen.errors import ConfigError, DataError
+from morphogen.env.environment import Environment
+from morphogen.errors import DataError
 from morphogen.hosts.seed_module import SeedModule
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.policy.policy_network import LstmNetwork, PolicyNetwork
 from morphogen.ppo.learner import Learner
-from morphogen.state import rng
-from morphogen.state.env import EnvState, Instance
-from morphogen.state.schema import INSTANCE
-from morphogen.state.tree_ops import replace
-from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.testing.laws.check import check_reward
 from morphogen.testing.laws.learning_laws import (
     LEARNER_LAWS,
@@ -41,10 +31,7 @@ from morphogen.testing.laws.part_laws import (
     host_rows,
 )
 from morphogen.testing.laws.search import BrokenLaw, check_laws, name_part
-from morphogen.vocab.observation import INSTANCE_SOURCES
 from morphogen.vocab.slot import SlotSpec
-
-_EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_blueprint(
@@ -163,115 +150,6 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
     check_laws(name_part(learner), LEARNER_LAWS, st.just(Lesson(learner, policy)), count=1)
-
-
-def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters, or in the rest of their instances,
-    look alike, bit for bit.
-
-    Args:
-        env: of `make`; it is reset, and grows for two epochs under random actions.
-        hidden: names of the parameters; None: those that `observe.instance` of the env does not
-        name.
-
-    Raises: BrokenLaw for the first difference in features or masks, ConfigError for an unknown
-    name.
-
-    Example:
-        >>> import morphogen as mg
-        >>> from morphogen.testing import laws
-        >>> env = mg.make("tiny", envs=4, seed=0, observe={"instance": ["param_price"]})
-        >>> laws.check_observation(env)
-        >>> try:
-        ...     laws.check_observation(env, hidden=["param_price"])
-        ... except laws.BrokenLaw as error:
-        ...     print(error.sentence)
-        the observation shows param_price, in observation.instance
-    """
-    names = tuple(name for name in INSTANCE_PARAMETERS if name not in env.spec.observe.instance)
-    names = names if hidden is None else tuple(hidden)
-    if unknown := [name for name in names if name not in INSTANCE_PARAMETERS]:
-        raise ConfigError(
-            f"hidden: expected names out of {', '.join(INSTANCE_PARAMETERS)}, got {unknown[0]!r}"
-        )
-    state, inputs = env.reset()
-    for _ in range(_EPOCHS):
-        state, step = env.step(state, actions.random(env, state, inputs))
-        inputs = step.inputs
-    derived = {
-        name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources]
-        for name in names
-    }
-    worlds = [leaf.name for leaf in INSTANCE if leaf.name not in INSTANCE_SOURCES]
-    for name, leaves in {**derived, "the world": worlds}.items():
-        other = env.observe(_with_other(state, leaves))
-        if places := differing_leaves(inputs._replace(facts=None), other._replace(facts=None)):
-            raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {min(places)}")
-
-
-def check_worlds(env: Environment) -> None:
-    """Check that worlds are the same whatever is done in them, alone and in sibling worlds, bit for
-    bit.
-
-    Args:
-        env: of `make`; an episode of it is played with WAIT, one with random actions, one by its
-            last env alone, and one by siblings.
-
-    Raises: BrokenLaw for the first difference in an instance.
-
-    Example:
-        >>> import morphogen as mg
-        >>> from morphogen.testing import laws
-        >>> laws.check_worlds(mg.make("digits", envs=2, episode_length=3, data={"minibatches": 1}))
-    """
-    keys, tasks, _ = env.host_keys
-    expected = _instances(env, _wait)
-    _check_same_worlds(expected, _instances(env, actions.random), "after random actions")
-    with open_environment(
-        env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split
-    ) as siblings:
-        _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
-    with open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split) as last:
-        _check_same_worlds(
-            [cast(Instance, instance[-1:]) for instance in expected],
-            _instances(last, _wait),
-            "of the last env alone",
-        )
-
-
-def _wait(env: Environment, state: EnvState, inputs: PolicyInputs) -> Any:
-    return actions.wait(env)
-
-
-def _instances(
-    env: Environment, choose: Callable[[Environment, EnvState, PolicyInputs], Any]
-) -> list[Instance]:
-    """Instances of all epochs of an episode, the last one after its end."""
-    state, inputs = env.reset()
-    found = [state.instance]
-    for _ in range(env.horizon):
-        state, step = env.step(state, choose(env, state, inputs))
-        inputs = step.inputs
-        found.append(state.instance)
-    return found
-
-
-def _check_same_worlds(expected: list[Instance], found: list[Instance], label: str) -> None:
-    for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
-        for name in sorted(differing_leaves(one, other)):
-            raise BrokenLaw(
-                "same_world", f"instance.{name} of epoch {epoch} is another one {label}"
-            )
-
-
-def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
-    """The envs with other values of some leaves of the instance."""
-    values = {name: getattr(state.instance, name) for name in leaves}
-    others = {
-        name: 0.5 * value + 0.01 if value.is_floating_point() else value + 1
-        for name, value in values.items()
-    }
-    return replace(state, instance=replace(state.instance, **others))
 
 
 def check_environment(env: Environment) -> None:

@@ -5,14 +5,11 @@ from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter, for_type_by_name
 
 from morphogen.state import schema
-from morphogen.state.env import EnvState, Signals, Slots
-from morphogen.state.measure import RewardInputs
+from morphogen.state.env import EnvState, Signals
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.testing.builders.scenes import make_state
-from morphogen.testing.builders.tree_equality import format_tree
 from morphogen.testing.strategies.slots import STAGES, points, slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.observation import OUTCOMES
@@ -135,15 +132,3 @@ def env_states(
             window=torch.stack([each(losses, torch.float32) for _ in range(4)], dim=-1),
         ),
     )
-
-
-def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
-    del cycle  # trees of tensors have none
-    with printer.group(4, f"{type(tree).__name__}(", ")"):
-        for line in format_tree(tree).splitlines():
-            printer.break_()
-            printer.text(line)
-
-
-for _kind in (Slots, Signals, EnvState, RewardInputs):
-    for_type_by_name(_kind.__module__, _kind.__name__, _print_tree)

@@ -112,7 +112,8 @@ def test_no_command_runs_modules_of_the_working_directory(tmp_path):
     script.parent.mkdir()
     script.write_text("from morphogen.cli.main import run_process\nexit(run_process())\n")
     environment = {name: value for name, value in OURS.items() if name != "PYTHONSAFEPATH"}
-    for words in (["train", "--task", "tiny", "--rounds", "1", "--quiet"], ["report", str(run)]):
+    train = ["train", "--preset", "tiny", "--rounds", "1", "--envs", "2", "--quiet"]
+    for words in (train, ["report", str(run)]):
         command = [sys.executable, str(script), *words]
         ended = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300

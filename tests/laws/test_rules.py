@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
 from hypothesis import strategies as st
 from support.drawn_tensors import measured, permute_action, tensors
 from support.plain_torch import blend_rows
@@ -39,6 +40,7 @@ from morphogen.rules.rewards.table import build_rule
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.strategies.slots import points
 from morphogen.vocab.limits import Limits
@@ -390,13 +392,18 @@ RULES = {
 
 # value, both ends of the shaping, penalty, dearest rent
 OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)
-ANYTIME = {"bounds": OWN_BOUNDS, "skip": ("graph",)}  # `test_rule_table.py` compiles own rules
+ANYTIME = {"skip": ("graph",)}  # `test_rule_table.py` compiles own rules
 OWN = {"gamma": GAMMA, **ANYTIME}
 REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
     **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
     "anytime": ANYTIME,
     **{name: {} for name in RULES_OF.builtin() if RULES_OF.origin(name) != BUILT_IN},  # of extras
 }
+
+
+def reward_rule(name):
+    spec = RewardSpec(rule=name)
+    return build_rule(spec, param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
 
 
 @pytest.mark.slow
@@ -409,12 +416,16 @@ def test_the_laws_hold(rule, given, ways, request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(REWARDS))
+@pytest.mark.parametrize("name", REWARDS)
 def test_the_laws_of_rewards_hold(name):
-    rule = build_rule(
-        RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA
-    )
-    check_reward(rule, examples=one_in(6), name=name, **REWARDS[name])
+    check_reward(reward_rule(name), examples=one_in(6), name=name, **REWARDS[name])
+
+
+@given(steps=strategies.reward_episodes(max_steps=3))
+def test_rewards_of_own_rules_have_bounds(steps):
+    for name in (name for name in REWARDS if RULES_OF.origin(name) == BUILT_IN):
+        least, most = play_rule(reward_rule(name), steps)[0].aminmax()
+        assert OWN_BOUNDS[0] - 1e-9 <= least <= most <= OWN_BOUNDS[1] + 1e-9
 
 
 def test_every_reward_rule_has_its_row():

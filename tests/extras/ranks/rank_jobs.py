@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
-from support.forked_commands import FORKS, wait_for
+from support.forked_commands import FORKS, start_command, wait_for
 from support.subprocess_env import OURS
 
 from morphogen.extras.ranks.process_group import join_ranks
@@ -70,14 +71,16 @@ def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_checkpoint(job: subprocess.Popen[str], out: Path, limit_s: float = 60) -> None:
+def fork_job(folder: Path, *flags: str) -> BaseProcess:
+    """Start a run of two ranks that writes to `run` in a folder, and its errors to `errors`."""
+    words = [*RUN, "--out", str(folder / "run"), "--ranks", "2", *flags]
+    return start_command(folder, words, (os.devnull, os.devnull, folder / "errors"))
+
+
+def wait_for_checkpoint(out: Path, limit_s: float = 60) -> None:
     """Wait until the run has saved a checkpoint."""
     deadline = time.monotonic() + limit_s
-    while (
-        not list(out.glob("checkpoints/round-*"))
-        and job.poll() is None
-        and time.monotonic() < deadline
-    ):
+    while not list(out.glob("checkpoints/round-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from support.forked_commands import wait_for
 
 from morphogen.cli import main
 from tests.extras.ranks import rank_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 TIMEOUT_S = 3
-ENDLESS = ("--rounds", "5000", "--ranks", "2", "--set", "checkpoint.every_rounds=1")
+ENDLESS = ("--rounds", "5000", "--set", "checkpoint.every_rounds=1")
 FAST = ("--set", f"engine.collective_timeout_s={TIMEOUT_S}")
 
 
@@ -31,15 +32,14 @@ FAST = ("--set", f"engine.collective_timeout_s={TIMEOUT_S}")
     ids=["killed", "hung"],
 )
 def test_a_rank_that_fails_is_named_in_one_line_and_ends_the_job(number, line, tmp_path):
-    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "run", *ENDLESS, *FAST) as job:
-        rank_jobs.wait_for_checkpoint(job, tmp_path / "run")
-        first, second = rank_jobs.child_processes(job.pid)
-        started = time.monotonic()
-        os.kill(second, number)
-        _, errors = job.communicate(timeout=30)
+    job = rank_jobs.fork_job(tmp_path, *ENDLESS, *FAST)
+    rank_jobs.wait_for_checkpoint(tmp_path / "run")
+    first, second = rank_jobs.child_processes(job.pid)
+    started = time.monotonic()
+    os.kill(second, number)
+    assert wait_for(job) == 8
     assert time.monotonic() - started < TIMEOUT_S + 12
-    assert job.returncode == 8
-    [found] = errors.splitlines()
+    [found] = (tmp_path / "errors").read_text().splitlines()
     assert found.startswith(f"morphogen: error: {line}")
     assert not {first, second} & running_processes()
 
@@ -68,28 +68,26 @@ def test_ranks_that_cannot_reach_each_other_end_soon_in_one_line(tmp_path):
 
 @pytest.mark.parametrize("early", [True, False], ids=["at the start", "in a run"])
 def test_a_signal_to_the_command_stops_all_ranks(early, tmp_path):
-    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "run", *ENDLESS) as job:
-        while len(rank_jobs.child_processes(job.pid)) < 2:
-            time.sleep(0.02)
-        if not early:
-            rank_jobs.wait_for_checkpoint(job, tmp_path / "run")
-        ranks = set(rank_jobs.child_processes(job.pid))
-        job.send_signal(signal.SIGTERM)
-        _, errors = job.communicate(timeout=30)
-    assert job.returncode == 128 + signal.SIGTERM
+    job = rank_jobs.fork_job(tmp_path, *ENDLESS)
+    while len(rank_jobs.child_processes(job.pid)) < 2:
+        time.sleep(0.02)
+    if not early:
+        rank_jobs.wait_for_checkpoint(tmp_path / "run")
+    ranks = set(rank_jobs.child_processes(job.pid))
+    os.kill(job.pid, signal.SIGTERM)
+    assert wait_for(job) == 128 + signal.SIGTERM
     assert not ranks & running_processes()
     if not early:
-        assert (
-            errors.splitlines()[-1]
-            == f"morphogen: note: stopped: `morphogen resume {tmp_path / 'run'}` continues the run"
-        )
+        assert (tmp_path / "errors").read_text().splitlines()[
+            -1
+        ] == f"morphogen: note: stopped: `morphogen resume {tmp_path / 'run'}` continues the run"
 
 
 def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path):
     flags = ("--rounds", "6", "--set", "checkpoint.every_rounds=1")
     head = [*rank_jobs.TORCHRUN, "--max-restarts", "2", "-m", "morphogen"]
     with rank_jobs.start_job(head, tmp_path / "killed", *flags) as job:
-        rank_jobs.wait_for_checkpoint(job, tmp_path / "killed")
+        rank_jobs.wait_for_checkpoint(tmp_path / "killed")
         os.kill(rank_jobs.child_processes(job.pid)[-1], signal.SIGKILL)
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 0, errors

@@ -21,7 +21,7 @@ from morphogen.state.measure import Validation
 from morphogen.steps.score_step import attribute
 from morphogen.testing import oracles
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.tree_equality import assert_trees_equal
+from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.vocab.stage import Stage
 
 BARE = (Stage.DORMANT, Stage.GERMINATED, Stage.TRAINING, Stage.PRUNED, Stage.EMBARGOED)
@@ -231,7 +231,7 @@ def test_sampled_shares_sum_exactly_and_the_same_noise_gives_the_same(seed, pair
     one = measure(games, slots, pairs=pairs, noise=noise)
     close(one.shapley.sum(1), one.clean_improvement, 1e-12)
     assert one.shapley[0, 1] == 0
-    assert_trees_equal(one, measure(games, slots, pairs=pairs, noise=noise))
+    assert not differing_leaves(one, measure(games, slots, pairs=pairs, noise=noise))
 
 
 def test_envs_of_both_regimes_stand_side_by_side():
@@ -243,7 +243,7 @@ def test_envs_of_both_regimes_stand_side_by_side():
     got = measure(games, slots_by_stage(stages))
     alone = measure(games[1:], slots_by_stage(stages[1:]))
     assert got.exact.tolist() == [False, True]
-    assert_trees_equal(got[1:], alone)
+    assert not differing_leaves(got[1:], alone)
 
 
 # skipped epochs and what is remembered
@@ -330,14 +330,14 @@ def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
     copy = state.clone()
     seen = validation(games.float(), state).replace(loss=torch.full((len(games),), loss))
     after, _ = attribute(state, seen, every=1, episode_length=9, signal_spec=SignalSpec())
-    assert_trees_equal(state, copy)
+    assert not differing_leaves(state, copy)
     own = {"contribution", "contribution_valid", "velocity", "velocity_valid", "since_measured"}
     own |= {"interaction_sum", "boost_received", "interaction_valid"}
     for name, leaf in after.slots.to_dict().items():
         assert leaf.isfinite().all(), name
         assert name in own or torch.equal(leaf, getattr(state.slots, name)), name
     assert all(leaf.isfinite().all() for leaf in after.signals.to_dict().values())
-    assert_trees_equal(after.replace(slots=state.slots, signals=state.signals), state)
+    assert not differing_leaves(after.replace(slots=state.slots, signals=state.signals), state)
 
 
 @given(

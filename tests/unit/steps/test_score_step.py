@@ -23,7 +23,7 @@ from morphogen.state.measure import GovernorReport
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.score_step import ScoreInputs, attribute, score
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.tree_equality import assert_trees_equal
+from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Panic, Stage
@@ -166,7 +166,7 @@ def test_difference_09_a_declined_action_is_paid_like_wait():
     _, waited = pay(state, op_cost=0.01)
     _, declined = pay(state, op=Op.FOSSILIZE, executed=False, op_cost=0.01)
     _, done = pay(state, op=Op.FOSSILIZE, op_cost=0.01)
-    assert_trees_equal(declined, waited)
+    assert not differing_leaves(declined, waited)
     assert (waited.reward - done.reward).item() == pytest.approx(0.01)
 
 
@@ -261,14 +261,14 @@ def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
     state = scenes.make_state(slots_by_stage(rows), epoch=2, measured=False)
     copy = state.clone()
     after, _ = pay(state)
-    assert_trees_equal(state, copy)
+    assert not differing_leaves(state, copy)
     for e, row in enumerate(rows):
         for s, stage in enumerate(row):
             assert after.slots.epochs_in_stage[e, s] == (0 if stage is Stage.DORMANT else 1)
             assert after.slots.age[e, s] == (1 if stage in OCCUPIED else 0)
     rest = {"ledger": state.ledger, "clock": state.clock}
     counters = {"epochs_in_stage": state.slots.epochs_in_stage, "age": state.slots.age}
-    assert_trees_equal(after.replace(slots=after.slots.replace(**counters), **rest), state)
+    assert not differing_leaves(after.replace(slots=after.slots.replace(**counters), **rest), state)
 
 
 # detectors

@@ -44,15 +44,13 @@ def _fill_fields(
     neutral: Fields, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
 ) -> dict[str, Any]:
     """Expand fields to tensors of a shape; all others are neutral."""
-    if unknown := sorted(fields.keys() - neutral.keys()):
-        raise TypeError(f"fields: expected some of {', '.join(neutral)}, got {', '.join(unknown)}")
     return {
         name: torch.as_tensor(
-            fields.get(name, value), dtype=_DTYPES.get(type(value), dtype), device="cpu"
+            value, dtype=_DTYPES.get(type(neutral.get(name)), dtype), device="cpu"
         )
         .expand(shape)
         .clone()
-        for name, value in neutral.items()
+        for name, value in {**neutral, **fields}.items()
     }
 
 

@@ -69,7 +69,6 @@ def make_state(
     epoch: int = 0,
     window: int = 20,
     phi: float = 0.0,
-    price: float = 0.1,
 ) -> EnvState:
     """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core
     reward rules.
@@ -95,7 +94,7 @@ def make_state(
         ),
         instance=state.instance.replace(
             baseline_loss=_full(envs, BASELINE_LOSS),
-            param_price=_full(envs, price),
+            param_price=_full(envs, 0.1),
             classes=torch.full((envs,), CLASSES, device="cpu"),
         ),
         clock=state.clock.replace(epoch=state.clock.epoch + epoch),

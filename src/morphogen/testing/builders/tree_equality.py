@@ -17,6 +17,7 @@ import torch
 from tensordict import is_tensor_collection
 from torch import Tensor
 
+from morphogen.compat import tree_map
 from morphogen.state.schema import PARTS
 
 # of the leaves of a state
@@ -44,14 +45,13 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
 
 def map_tree(tree: Any, change: Callable[[Any], Any]) -> Any:
     """Apply a function to every tensor, TensorDict and TensorClass of a tree."""
-    if isinstance(tree, Tensor) or is_tensor_collection(tree):
-        return change(tree)
-    if isinstance(tree, Mapping):
-        return {key: map_tree(part, change) for key, part in tree.items()}
-    if isinstance(tree, list | tuple):
-        parts = [map_tree(part, change) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree
+    return tree_map(
+        lambda part: change(part) if _is_part(part) else part, tree, is_leaf=is_tensor_collection
+    )
+
+
+def _is_part(tree: Any) -> bool:
+    return isinstance(tree, Tensor) or is_tensor_collection(tree)
 
 
 def copy_tree(tree: Any) -> Any:
@@ -135,19 +135,11 @@ def trees_equal(a: Any, b: Any) -> bool:
     return not differing_leaves(a, b)
 
 
-def assert_trees_equal(a: Any, b: Any) -> None:
-    """Fail with the leaves by which two trees differ."""
-    different = sorted(differing_leaves(a, b))
-    assert not different, f"leaves that differ: {', '.join(different)}"
-
-
-def format_tree(tree: Any, lines: int = 40) -> str:
-    """Format the non-empty leaves, one per line, at most `lines`; long leaves by their shape."""
+def format_tree(tree: Any) -> str:
+    """Format the non-empty leaves, one per line; long leaves by their shape."""
     rows = []
     for name, leaf in leaves(tree).items():
-        if (leaf == _EMPTY.get(name.rpartition(".")[2], 0)).all():
-            continue
-        form = f"{leaf.dtype} {tuple(leaf.shape)}"
-        rows.append(f"{name} = {leaf.tolist() if leaf.numel() <= 24 else form}")
-    more = [f"and {len(rows) - lines} leaves more"] if len(rows) > lines else []
-    return "\n".join([*rows[:lines], *more]) or "every leaf is empty"
+        if (leaf != _EMPTY.get(name.rpartition(".")[2], 0)).any():
+            form = f"{leaf.dtype} {tuple(leaf.shape)}"
+            rows.append(f"{name} = {leaf.tolist() if leaf.numel() <= 24 else form}")
+    return "\n".join(rows) or "every leaf is empty"

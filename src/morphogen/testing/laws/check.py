@@ -134,7 +134,6 @@ def check_reward(
     rule: Rule | PaymentFn,
     *,
     gamma: float | None = None,
-    bounds: tuple[float, float] | None = None,
     examples: int | None = None,
     skip: Collection[str] = (),
     **options: Any,
@@ -146,7 +145,6 @@ def check_reward(
         rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float
         [E]}`.
         gamma: also check that the component `shaping` telescopes under this discount.
-        bounds: also check that every reward lies between two numbers.
         examples, skip: as in `check_step`.
         options: `name`, and `tolerance` of a row alone against the row in the batch.
 
@@ -173,8 +171,6 @@ def check_reward(
             wanted = f"expected a rule with a component {reward.SHAPING}"
             raise ConfigError(f"gamma: {wanted}, got {', '.join(rule.components)}")
         laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma)
-    if bounds is not None:
-        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, bounds=bounds)
     drawn = reward_episodes(max_steps=3)
     episodes = check_laws(payer.name, _drop_skipped(laws, skip), drawn, count=examples)
     if "graph" not in skip:

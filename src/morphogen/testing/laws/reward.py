@@ -181,11 +181,3 @@ def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float) -> str
         total = torch.where(end, 0.0, total)
         weight = torch.where(end, 1.0, weight * gamma)
     return ""
-
-
-def within_bounds(subject: RewardSubject, episode: Episode, *, bounds: tuple[float, float]) -> str:
-    """Every reward lies between two bounds."""
-    low, high = bounds
-    least, most = (float(x) for x in subject.rewards(episode).aminmax())
-    wrong = f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"
-    return wrong if max(low - least, most - high) > REWARD_TOLERANCE else ""

@@ -51,7 +51,7 @@ def _slot_fields(draw: st.DrawFn, stages: Sequence[Stage], op: Op) -> Row:
 
 
 @st.composite
-def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
+def _env_fields(draw: st.DrawFn, count: int) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
     row: dict[str, Any] = draw(st.fixed_dictionaries(_ENV_FIELDS))
     op = Op(row["op"])
@@ -64,7 +64,7 @@ def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     fossils = [slot for slot in live if slot["next_stage"] == Stage.FOSSILIZED]
     row |= {
         "slots": slots,
-        "rolled_back": rollbacks and draw(st.booleans()),
+        "rolled_back": draw(st.booleans()),
         "fossil_params": sum(slot["params"] for slot in fossils),
         "live_params": sum(slot["params"] for slot in live),
         "stable_val_acc": min(row["val_acc"], row["stable_val_acc"]),
@@ -86,7 +86,6 @@ def reward_inputs(
     slots: int = 3,
     epoch: int = 1,
     horizon: bool | None = None,
-    rollbacks: bool = True,
 ) -> RewardInputs:
     """Draw reward inputs of a few envs in one step, real numbers in float64; invalid values are 0.
 
@@ -94,7 +93,6 @@ def reward_inputs(
         max_envs, min_envs, slots: bounds of E, and S.
         epoch: number of the step, from 1.
         horizon: the step is the last; None: drawn.
-        rollbacks: some envs were rolled back.
 
     Returns: a strategy of `RewardInputs` [E].
 
@@ -112,7 +110,7 @@ def reward_inputs(
         ...     assert sum(parts.values()).allclose(reward)
         >>> test_components_sum_to_the_reward()
     """
-    rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=min_envs, max_size=max_envs))
+    rows = draw(st.lists(_env_fields(slots), min_size=min_envs, max_size=max_envs))
     cells = [row.pop("slots") for row in rows]
     parts: dict[str, Any] = {
         name: [[cell.get(name, neutral) for cell in env] for env in cells]
@@ -142,19 +140,12 @@ def _interactions(draw: st.DrawFn, measured: list[bool], slots: int) -> Tensor:
 
 @st.composite
 def reward_episodes(
-    draw: st.DrawFn,
-    max_envs: int = 3,
-    max_steps: int = 5,
-    *,
-    slots: int = 3,
-    last: bool = True,
-    rollbacks: bool = True,
+    draw: st.DrawFn, max_envs: int = 3, max_steps: int = 5, *, slots: int = 3
 ) -> list[RewardInputs]:
-    """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects
-    the steps.
+    """Draw reward inputs in consecutive steps of the same envs, up to the horizon.  Only the ledger
+    of a rule connects the steps.
 
-    Args: as in `reward_inputs`; `max_steps`: bound of the number of steps; `last`: the last step is
-    the horizon.
+    Args: as in `reward_inputs`; `max_steps`: bound of the number of steps.
 
     Example:
         >>> from hypothesis import given, settings
@@ -170,11 +161,7 @@ def reward_episodes(
     """
     envs = draw(st.integers(1, max_envs))
     steps = draw(st.integers(1, max_steps))
-    episode: list[RewardInputs] = []
-    for t in range(steps):
-        ends = last and t == steps - 1
-        drawn = reward_inputs(
-            envs, min_envs=envs, slots=slots, epoch=t + 1, horizon=ends, rollbacks=rollbacks
-        )
-        episode.append(draw(drawn))
-    return episode
+    return [
+        draw(reward_inputs(envs, min_envs=envs, slots=slots, epoch=t + 1, horizon=t == steps - 1))
+        for t in range(steps)
+    ]

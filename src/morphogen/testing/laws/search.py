@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, find, settings
-from hypothesis.errors import FlakyFailure, NoSuchExample
+from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.config.registry import error_line
@@ -84,7 +84,7 @@ def find_violation(law: Law, example: Any) -> str:
         return f"raises {error_line(error)}"
 
 
-class _ShrinkLimit(Exception):
+class _ShrinkLimit(BaseException):  # Hypothesis would shrink an example of an `Exception` too
     """The limit of attempts to shrink is reached."""
 
 
@@ -104,8 +104,7 @@ def _smallest_violation(
         broken.extend([example] if wrong else [])
         return wrong
 
-    # Hypothesis repeats the failure and meets the limit again
-    with suppress(_ShrinkLimit, FlakyFailure):
+    with suppress(_ShrinkLimit):
         _find_example(states, breaks, count)
     return broken[-1]
 

@@ -11,7 +11,7 @@ from morphogen.testing.builders.scenes import make_slots
 from morphogen.vocab.action import HEADS, RELEVANT, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Check, Curve, Gate, Stage
+from morphogen.vocab.stage import TRANSITIONS, AlphaMode, Check, Curve, Gate, Stage
 
 HERE = torch.ones(1, 1, dtype=torch.bool)
 
@@ -49,7 +49,7 @@ def transitions(row: dict, dtype: torch.dtype) -> None:
 
 def _matrix(row: dict, dtype: torch.dtype) -> None:
     here = Stage[row["stage"]]
-    assert [to.name for to in Stage if LEGAL_NEXT[here][to]] == sorted(
+    assert [to.name for to in Stage if to in TRANSITIONS[here]] == sorted(
         row["legal_targets"], key=lambda n: Stage[n]
     )
     for to in Stage:

@@ -157,15 +157,11 @@ def check_networks(spec: RunSpec, net: Net) -> None:
                 raise_fault(BLUEPRINTS.source(module.name), blueprint_fault, module, slot)
 
 
-def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
-    """Build the rule that a spec names.  Raises ConfigError for a faulty rule from outside."""
-    build = partial(
-        table.build_rule,
-        spec,
-        param_budget=param_budget,
-        episode_length=episode_length,
-        gamma=gamma,
-    )
+def build_rule(spec: RewardSpec, **terms: Any) -> Rule:
+    """Build the rule that a spec names, for the terms of `table.build_rule`.  Raises ConfigError
+    for a faulty rule from outside.
+    """
+    build = partial(table.build_rule, spec, **terms)
     if spec.rule not in RULES.builtin():
         _ = RULES[spec.rule]  # raises by itself where the rule cannot be imported
         raise_fault(RULES.source(spec.rule), lambda: rule_fault(build()))

@@ -180,8 +180,11 @@ def _coalition_networks(
 
 def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     """Return the parameters of all seeds in the dtype of features."""
-    cast = {name: net.precision.cast(get_leaf(seeds, (name, "params"))) for name in net.names}
-    rows = {name: unsafe_tensordict(seeds, {"params": params}) for name, params in cast.items()}
+    cast = net.precision.cast
+    rows = {
+        name: unsafe_tensordict(seeds, {"params": cast(get_leaf(seeds, (name, "params")))})
+        for name in net.names
+    }
     return unsafe_tensordict(seeds, rows)
 
 

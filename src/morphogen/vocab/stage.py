@@ -55,10 +55,6 @@ TRANSITIONS: dict[Stage, tuple[Stage, ...]] = {
     Stage.EMBARGOED: (Stage.RESETTING,),
     Stage.RESETTING: (Stage.DORMANT,),
 }
-# LEGAL_NEXT[from][to]: the same table as a matrix.
-LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(
-    tuple(to in TRANSITIONS[stage] for to in Stage) for stage in Stage
-)
 
 
 class AlphaMode(IntEnum):

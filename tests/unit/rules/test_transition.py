@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from morphogen.rules.stages import transition
 from morphogen.testing.builders.scenes import SLOT_LEAVES
 from morphogen.testing.strategies import slot_states
-from morphogen.vocab.stage import LEGAL_NEXT, Stage
+from morphogen.vocab.stage import TRANSITIONS, Stage
 
 S = Stage
 # The table of moves, typed over.
@@ -33,7 +33,7 @@ MARKS = (
 
 def test_the_matrix_of_moves_is_the_table():
     for here in Stage:
-        assert {to for to in Stage if LEGAL_NEXT[here][to]} == MOVES.get(here, set())
+        assert {to for to in Stage if to in TRANSITIONS[here]} == MOVES.get(here, set())
 
 
 @given(slot_states(), st.integers(-2, 12), st.data())

@@ -316,7 +316,7 @@ def test_a_mask_without_a_fault_passes():
         (
             broken_rules.as_masks,
             "shapes",
-            r"^as_masks returns a ActionMasks, not a tensor bool \[E, 6, S\]",
+            r"^as_masks returns ActionMasks, not torch.bool \[1, 6, 2\]",
         ),
         (broken_rules.hasty, "neighbours", r"^hasty sees its neighbours"),
     ],

@@ -17,14 +17,10 @@ def shapes(subject: Subject, slots: Slots) -> str:
     """It is bool [E, 6, S], ops in the order of `Op`."""
     envs, count = slots.stage.shape
     allowed: Any = subject(slots)
-    if not isinstance(allowed, Tensor):
-        return f"returns a {type(allowed).__name__}, not a tensor bool [E, {len(Op)}, S]"
-    if (allowed.dtype, allowed.shape) != (torch.bool, (envs, len(Op), count)):
-        return (
-            f"returns {allowed.dtype} {list(allowed.shape)}, not torch.bool "
-            f"{[envs, len(Op), count]}"
-        )
-    return ""
+    tensor = isinstance(allowed, Tensor)
+    found = f"{allowed.dtype} {list(allowed.shape)}" if tensor else type(allowed).__name__
+    wanted = f"{torch.bool} {[envs, len(Op), count]}"
+    return "" if found == wanted else f"returns {found}, not {wanted}"
 
 
 def choice(subject: Subject, slots: Slots) -> str:

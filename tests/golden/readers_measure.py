@@ -122,6 +122,7 @@ def read_detectors(row: dict, dtype: torch.dtype) -> None:
     assert got.fired.tolist() == [
         [[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]
     ]
+    assert got.critical.item() == outputs["ransomware_critical"]
     near(got.ratio[0], [outputs["attribution_ratio"] or 0.0], exact=1e-9, single=1e-5)
 
 

@@ -24,6 +24,7 @@ from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
 from morphogen.state.tree_ops import choose, expand_mask, positions, unsafe_new
 from morphogen.vocab.reward import (
+    CRITICAL_CONTRIBUTION,
     RANSOM_CONTRIBUTION,
     RANSOM_HARM,
     RATIO_LIMIT,
@@ -259,6 +260,7 @@ class Detection(NamedTuple):
     fired: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
     # float32 [E, S], contribution over uncommitted improvement; 0 where the first did not fire
     ratio: Tensor
+    critical: Tensor  # bool [E, S], the second fired for a seed of a full point
 
 
 def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
@@ -280,4 +282,5 @@ def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detect
     return Detection(
         fired=torch.stack((inflated, ransom), dim=-1),
         ratio=choose(inflated, ratio, 0.0),
+        critical=ransom & (contribution >= CRITICAL_CONTRIBUTION),
     )

@@ -13,3 +13,4 @@ RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit l
 # points that removal costs, above which a seed may hold its host to ransom ...
 RANSOM_CONTRIBUTION = 0.1
 RANSOM_HARM = -0.2  # ... when the uncommitted seeds together lose more points than this
+CRITICAL_CONTRIBUTION = 1.0  # points from which that is critical

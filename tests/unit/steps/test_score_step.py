@@ -280,22 +280,23 @@ def detection(stage: Stage, contribution: float, uncommitted: float, *, valid: b
 
 
 @pytest.mark.parametrize(
-    ("contribution", "uncommitted", "inflated", "ransom"),
+    ("contribution", "uncommitted", "inflated", "ransom", "critical"),
     [
-        (5.0, 1.0, True, False),  # exactly five times
-        (4.9, 1.0, False, False),
-        (5.0, -1.0, False, True),
-        (0.5, -0.3, False, True),
-        (0.5, -0.1, False, False),
-        (0.1, -1.0, False, False),  # the bound is strict
-        (-3.0, -1.0, False, False),
+        (5.0, 1.0, True, False, False),  # exactly five times
+        (4.9, 1.0, False, False, False),
+        (5.0, -1.0, False, True, True),
+        (0.5, -0.3, False, True, False),
+        (0.5, -0.1, False, False, False),
+        (0.1, -1.0, False, False, False),  # the bound is strict
+        (-3.0, -1.0, False, False, False),
     ],
 )
 def test_detectors_fire_on_inflated_credit_and_on_ransom(
-    contribution, uncommitted, inflated, ransom
+    contribution, uncommitted, inflated, ransom, critical
 ):
     got = detection(Stage.HOLDING, contribution, uncommitted)
     assert got.fired.tolist() == [[[inflated, ransom]]]
+    assert got.critical.item() == critical
     assert got.ratio.item() == pytest.approx(contribution / uncommitted if inflated else 0.0)
 
 

@@ -26,7 +26,7 @@ PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the ta
 COUNTS = {name: count for count, names in PARAMETERS.items() for name in names.split()}
 SMALLEST = {
     "rounds": 1,
-    "envs": 2,
+    "envs": 1,
     "episode_length": 2,
     "final_episodes": 0,
     "ppo": {"epochs": 1, "minibatches": 1, "imitation_rounds": 0},

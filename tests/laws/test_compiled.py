@@ -169,8 +169,7 @@ def cnn() -> Graph:
 
 def transformer() -> Graph:
     host = small_states.token_host(layers=1, segments=1)
-    kinds = assign_codes(("attention", "mlp_small"))
-    return trained(Net(host, host.all_slots, kinds), torch.float32, 2)
+    return trained(Net(host, host.all_slots, assign_codes(("mlp_small",))), torch.float32, 2)
 
 
 # whole epochs

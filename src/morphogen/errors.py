@@ -12,7 +12,7 @@ class ConfigError(ValueError):
         >>> mg.RunSpec(envs=0, ppo={"clip": 3})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: envs: expected an integer in 1 .. 65536, got 0
+        morphogen.errors.ConfigError: envs: expected greater than or equal to 1, got 0
         ppo.clip: expected less than or equal to 1, got 3
     """
 

@@ -25,16 +25,14 @@ class Flag(NamedTuple):
 
     name: str
     group: str  # title in help texts
+    path: str  # of the field: `ppo.clip`
     options: dict[str, Any]
-
-    @property
-    def path(self) -> str:
-        """Path of the field: `ppo.clip`."""
-        return self.options["dest"]
 
 
 FLAGS = [
-    Flag(name, group, options) for group, flags in _TABLE.items() for name, options in flags.items()
+    Flag(name, group, options["dest"], options)
+    for group, flags in _TABLE.items()
+    for name, options in flags.items()
 ]
 
 

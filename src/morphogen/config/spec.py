@@ -28,6 +28,7 @@ from morphogen.config.fields import (
     UNSET,
     Checks,
     Names,
+    Natural,
     OneOf,
     Settings,
     Spec,
@@ -129,7 +130,7 @@ class RunSpec(Spec):
 
     task: Annotated[str, OneOf(TASKS)] = DEFAULT_TASK
     """data and host network (default digits), as `morphogen data` lists"""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    seed: Natural = 0
     """fixes every random number of the run (default 0)"""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     """rounds; each plays one episode per env, then updates the policy"""

@@ -35,7 +35,6 @@ class FileForm:
 
     name: str
     paths: tuple[str, ...]  # below the folder of data files
-    content: str  # of a file, in words
 
 
 @dataclass(frozen=True, slots=True)

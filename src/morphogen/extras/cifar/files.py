@@ -46,16 +46,9 @@ PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 RECORDS = 10_000  # of an official file; fewer are allowed
 VALIDATION_SHARE = 10  # one training record in ten
-_BINARY_FORM = FileForm(
-    "binary",
-    tuple(f"{BINARY}/{name}.bin" for name in (*TRAIN, TEST)),
-    f"1 .. {RECORDS:,} records of a label in 0 .. {CLASSES - 1} and {PIXELS:,} pixels, a byte each",
-)
-_PYTHON_FORM = FileForm(
-    "python",
-    tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)),
-    "the official files, known by their md5",
-)
+# records of a label and its pixels, a byte each
+_BINARY_FORM = FileForm("binary", tuple(f"{BINARY}/{name}.bin" for name in (*TRAIN, TEST)))
+_PYTHON_FORM = FileForm("python", tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)))
 FILES = FileSource("the unpacked official CIFAR-10 archive", (_BINARY_FORM, _PYTHON_FORM), usual=1)
 
 

@@ -33,16 +33,12 @@ LEAST_STORIES = 2  # of a file
 MOST_TOKENS = 2**31 - 1  # of a vocabulary
 _STORIES = f"at least {LEAST_STORIES} stories, separated by {SEPARATOR.decode()}"
 _TEXT_FORMS = tuple(
-    FileForm(name, (f"{prefix}-train.txt", f"{prefix}-valid.txt"), f"text: {_STORIES}")
+    FileForm(name, (f"{prefix}-train.txt", f"{prefix}-valid.txt"))
     for name, prefix in (("text", "TinyStories"), ("text of GPT-4", "TinyStoriesV2-GPT4"))
 )
-_TOKEN_FORM = FileForm(
-    "tokens",
-    ("train.bin", "val.bin", "meta.json"),
-    f"tokens in uint16, at least {LEAST_STORIES} stories with eos between them; meta.json: "
-    "vocab_size, eos, and dtype "
-    "if it is uint32",
-)
+# tokens in uint16, stories with eos between them; meta.json: vocab_size, eos, and dtype if it is
+# uint32
+_TOKEN_FORM = FileForm("tokens", ("train.bin", "val.bin", "meta.json"))
 FILES = FileSource(
     "the TinyStories texts, or token files made of them", (*_TEXT_FORMS, _TOKEN_FORM)
 )

@@ -3,6 +3,7 @@
 import json
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +13,10 @@ from morphogen.config.config_files import build_spec, nest_setting, parse_assign
 from morphogen.config.fields import Settings, merge_settings
 from morphogen.config.files import error_line, read_text
 from morphogen.config.reference import list_settings
+from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
-
-# options of `ArgumentParser.add_argument`, by title of a group and name of a flag
-_TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("flags.json").read_bytes())
 
 
 class Flag(NamedTuple):
@@ -29,6 +28,20 @@ class Flag(NamedTuple):
     options: dict[str, Any]
 
 
+def _read_table() -> dict[str, Settings]:
+    """Return options of `ArgumentParser.add_argument`, by title of a group and name of a flag; the
+    flags of extras are last.
+    """
+    table = json.loads(Path(__file__).with_name("flags.json").read_bytes())
+    for path, group in extra_parts("morphogen.settings").items():
+        for field in fields(group) if group.FLAGS else ():
+            options = {"dest": f"{path}.{field.name}", "metavar": field.name.upper()}
+            options |= {"nargs": "+"} if isinstance(field.default, tuple) else {}
+            table[group.FLAGS][f"--{path.rpartition('.')[2]}-{field.name}"] = options
+    return table
+
+
+_TABLE = _read_table()
 FLAGS = [
     Flag(name, group, options["dest"], options)
     for group, flags in _TABLE.items()

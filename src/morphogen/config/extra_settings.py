@@ -16,6 +16,8 @@ class ExtraSpec(Spec):
 
     # module:class of the instance process of a run with this group; "" = none
     PROCESS: ClassVar[str] = ""
+    # title in help texts of the flags `--GROUP-FIELD` of all fields; "" = no flags
+    FLAGS: ClassVar[str] = ""
 
     def host_checks(
         self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
@@ -34,15 +36,12 @@ class ExtraSpec(Spec):
         return owner
 
 
-GROUPS: dict[str, type[ExtraSpec]] = extra_parts("morphogen.settings")
-
-
 def with_extras(cls: C) -> C:
     """Add the groups of extras to the class of a spec, as its last fields.
 
     Only extras of this distribution add settings, because a broken group would stop every run.
     """
-    for path, group in GROUPS.items():
+    for path, group in extra_parts("morphogen.settings").items():
         owner, _, name = path.rpartition(".")
         if owner == getattr(cls, "PATH", None):
             cls.__annotations__[name] = group

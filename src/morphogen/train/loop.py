@@ -42,6 +42,10 @@ DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
 MAX_IDLE_ROUNDS = 3  # consecutive rounds without one applied optimiser step
 
 
+# receives the summary of a round and the scheduler; False stops the run
+OnRound = Callable[[BatchSummary, "Scheduler"], bool | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Functions that a run calls between epochs and between rounds.
@@ -58,7 +62,7 @@ class Hooks:
 
     on_epoch: Callable[[int, int], None] | None = None
     """(round, epoch) after each epoch."""
-    on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None
+    on_round: OnRound | None = None
     """After each round; False stops the run."""
     should_stop: Callable[[], object] = lambda: False
     """Asked between epochs; a true value stops the run there."""

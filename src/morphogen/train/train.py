@@ -24,7 +24,7 @@ from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.train import manifest
 from morphogen.train.checkpoint import restore
 from morphogen.train.held_out_plays import has_curve
-from morphogen.train.loop import DEMONSTRATOR, Parts, Scheduler
+from morphogen.train.loop import DEMONSTRATOR, OnRound, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.train.session import Session, TrainResult
 from morphogen.train.sinks import check_sinks
@@ -39,6 +39,7 @@ def train_ppo_vectorized(
     /,
     *,
     parts: Parts | None = None,
+    on_round: OnRound | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
     command: str = "",
@@ -51,7 +52,9 @@ def train_ppo_vectorized(
     Args:
         spec: settings of the run, resolved or not.
         fields: fields of RunSpec, which override the spec.
-        parts: sinks of events, hooks after epochs and rounds, and more.
+        parts: sinks of events, hooks and more.
+        on_round: called with (summary, scheduler) after every round; False saves the run and stops
+        it.
         out: run directory, new or empty; None writes nothing.
         console: shows progress and tables (`log.console.Console`); None: nothing is printed.
         command: command line, for the manifest.
@@ -70,7 +73,7 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    parts = parts or Parts()
+    parts = _with_on_round(parts or Parts(), on_round)
     out = None if out is None else expand_path(out)
     setup = set_up_alike(
         exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange)
@@ -114,6 +117,7 @@ def resume(
     /,
     *,
     parts: Parts | None = None,
+    on_round: OnRound | None = None,
     checkpoint: str | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
@@ -127,7 +131,7 @@ def resume(
         run: run directory.
         spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry,
         checkpoint may change.
-        parts, console, exchange: as in `train_ppo_vectorized`.
+        parts, on_round, console, exchange: as in `train_ppo_vectorized`.
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run`
         is not changed.
 
@@ -154,7 +158,7 @@ def resume(
     """
     requested = None if spec is None else spec.with_settings(**fields)
     path = expand_path(run)
-    parts = parts or Parts()
+    parts = _with_on_round(parts or Parts(), on_round)
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
@@ -255,3 +259,8 @@ def _run_interruptible(
             f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it"
         )
     return result
+
+
+def _with_on_round(parts: Parts, on_round: OnRound | None) -> Parts:
+    """Return the parts with a hook after each round."""
+    return replace(parts, hooks=replace(parts.hooks, on_round=on_round)) if on_round else parts

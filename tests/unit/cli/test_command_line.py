@@ -68,6 +68,12 @@ FLAG_TABLE = """
 """
 LOGGER_FLAGS = """
 --logger tensorboard csv | telemetry.loggers | ["csv", "tensorboard"]
+--wandb-project p | telemetry.wandb.project | "p"
+--wandb-entity e | telemetry.wandb.entity | "e"
+--wandb-group g | telemetry.wandb.group | "g"
+--wandb-name n | telemetry.wandb.name | "n"
+--wandb-tags b a | telemetry.wandb.tags | ["b", "a"]
+--wandb-mode offline | telemetry.wandb.mode | "offline"
 """
 
 

@@ -11,6 +11,7 @@ class WandbSpec(ExtraSpec):
     """Appearance of a run at Weights & Biases."""
 
     PATH: ClassVar[str] = "telemetry.wandb"
+    FLAGS: ClassVar[str] = "logging and checkpoints"
 
     project: Name | None = None
     """project (default $WANDB_PROJECT, else morphogen)"""

@@ -59,7 +59,7 @@ def schedules(draw):
     ]
     steps.sort(key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(
-        draw(st.text(min_size=1).filter(str.isprintable)),
+        draw(st.text("aZ 0_-.é中", min_size=1)),
         tuple(steps),
         draw(st.sampled_from(("error", "wait"))),
     )
@@ -83,15 +83,8 @@ def entries(draw):
 
 
 @pytest.mark.slow
-@given(schedules())
-def test_a_schedule_comes_back_from_its_file(schedule):
-    back = parse_schedule(dump_schedule(schedule, SPEC), SPEC)
-    assert back == schedule
-
-
-@pytest.mark.slow
 @given(schedules(), st.randoms(use_true_random=False))
-def test_the_order_of_the_steps_in_the_file_does_not_matter(schedule, random):
+def test_a_schedule_comes_back_from_its_file_in_any_order_of_its_steps(schedule, random):
     plain = json.loads(dump_schedule(schedule, SPEC))
     random.shuffle(plain["steps"])
     assert parse_schedule(json.dumps(plain), SPEC) == schedule

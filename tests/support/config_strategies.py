@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
-from morphogen.config.extra_settings import GROUPS as EXTRA_GROUPS
 from morphogen.config.fields import fields_of
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
+from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 
+EXTRA_GROUPS = extra_parts("morphogen.settings")
 GROUPS = (
     specs.DataSpec,
     specs.HostSpec,

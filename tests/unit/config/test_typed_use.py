@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import morphogen as mg
-from morphogen.config.extra_settings import GROUPS
 from morphogen.config.fields import fields_of
 from morphogen.config.keywords import EnvFields, HeadNames, OpName, RunFields
+from morphogen.config.registry import extra_parts
 from morphogen.env.make import MakeFields
 from morphogen.vocab.action import VALUE_NAMES
 
@@ -65,7 +65,7 @@ def test_keywords_of_entry_points_are_the_fields_of_a_spec() -> None:
     assert mg.RunSpec(**fields).ppo.clip == 0.1
     given: MakeFields = {"instances": "held-out", "ppo": {"clip": 0.1}}
     assert mg.make("tiny", envs=2, **given).spec.ppo.clip == 0.1
-    of_extras = {"regime", *GROUPS}
+    of_extras = {"regime", *extra_parts("morphogen.settings")}
     assert set(RunFields.__annotations__) - of_extras == set(fields_of(mg.RunSpec)) - of_extras
     own = {
         name

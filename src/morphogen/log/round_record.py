@@ -14,6 +14,7 @@ import numpy as np
 from morphogen.log.codec import Array
 from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.stage import OCCUPIED, Stage
+from morphogen.vocab.text import name_map
 
 Record = Mapping[str, Array]  # leaves [E, ...] of one epoch
 Columns = Mapping[str, Array]  # the same, [T, E, ...], of the epochs of a round
@@ -66,16 +67,14 @@ class RoundRecord:
 
 
 # Column -> its flag: not measured where that is False.
-VALID = {
-    **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), "train_valid"),
-    **dict.fromkeys(("contribution", "shapley"), "contribution_valid"),
-    **dict.fromkeys(
-        ("gradient_norm", "gradient_health", "vanishing", "exploding"), "gradient_valid"
-    ),
-    **dict.fromkeys(("interaction_sum", "boost_received"), "interaction_valid"),
-    **{"gradient_ratio": "gradient_ratio_valid", "velocity": "velocity_valid"},
-    **{"acc_table": "exact", "host_acc": "measured"},
-}
+VALID = name_map(
+    "train_loss=train_valid, train_acc=train_valid, host_gradient_norm=train_valid, "
+    "contribution=contribution_valid, shapley=contribution_valid, gradient_norm=gradient_valid, "
+    "gradient_health=gradient_valid, vanishing=gradient_valid, exploding=gradient_valid, "
+    "interaction_sum=interaction_valid, boost_received=interaction_valid, "
+    "gradient_ratio=gradient_ratio_valid, velocity=velocity_valid, acc_table=exact, "
+    "host_acc=measured"
+)
 
 
 def expand_flag(flag: Array, like: Array) -> Array:

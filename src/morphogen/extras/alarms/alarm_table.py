@@ -69,14 +69,10 @@ def _read_rows(text: str) -> Iterator[Alarm]:
 ALARMS = tuple(_read_rows(ROWS))
 
 
-def _is_not_finite(number: float, limit: float) -> bool:
-    return not math.isfinite(number)
-
-
 BEYOND: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
-    "nan": _is_not_finite,
+    "nan": lambda number, limit: not math.isfinite(number),
 }
 
 

@@ -108,18 +108,13 @@ def mask_hit_rates(columns: Columns) -> kinds.MaskHitRates:
     counts = legal_choices(columns)
     legal = columns["op_legal"]
     used = used_heads(columns["action"][..., Head.OP]).sum(axis=(0, 1))
-    choices = counts.sum(axis=(0, 1))
-    single = (counts == 1).sum(axis=(0, 1))
+    steps = np.where(used > 0, used, np.nan)
     shares = legal.mean(axis=(0, 1))
     return kinds.MaskHitRates(
         legal_share={op.name: shares[op] for op in Op},
-        choices_mean={head: _share(choices[i], used[i]) for i, head in enumerate(HEADS)},
-        single_share={head: _share(single[i], used[i]) for i, head in enumerate(HEADS)},
+        choices_mean=dict(zip(HEADS, counts.sum(axis=(0, 1)) / steps, strict=True)),
+        single_share=dict(zip(HEADS, (counts == 1).sum(axis=(0, 1)) / steps, strict=True)),
     )
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
 
 
 def reward_summary(columns: Columns, facts: RunFacts) -> kinds.RewardSummary:

@@ -296,12 +296,10 @@ def own_directory(folder: Path) -> Iterator[RunDirectory]:
     with hold_directory(folder) as run, contextlib.ExitStack() as stack:
         try:
             stack.enter_context(hold_lock(run.path / LOCK))
-        except BlockingIOError as error:
-            raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
         except OSError as error:
-            raise ConfigError(
-                f"run directory {folder} cannot be locked: {error.strerror}"
-            ) from error
+            is_held = isinstance(error, BlockingIOError)
+            fault = "is in use by" if is_held else "cannot be locked:"
+            raise ConfigError(f"run directory {folder} {fault} {error.strerror}") from None
         yield run
 
 

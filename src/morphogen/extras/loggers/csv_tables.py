@@ -2,9 +2,8 @@
 
 import csv
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TextIO
 
 from morphogen.config import files
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -22,15 +21,15 @@ class CsvTables(ScalarSink):
     def __init__(self, place: LoggerPlace, spec: TelemetrySpec) -> None:
         super().__init__(place, spec)
         self._folder = place.folder / self.NAME
-        self._files: dict[str, TextIO] = {}  # by table, opened with its first row
-        self._writers: dict[str, csv.DictWriter[str]] = {}
+        self._files = ExitStack()
+        self._writers: dict[str, csv.DictWriter[str]] = {}  # by table, opened with its first row
         # At once, because a run directory that is moved later gets no folder at its old place.
         with suppress(OSError):  # the first row reports it
             self._folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of events; before the first row, cut the tables of a resumed run."""
-        if not self._files:
+        if not self._writers:
             for path in self._folder.glob("*.csv"):
                 self._cut(path)
         super().write(events)
@@ -51,29 +50,26 @@ class CsvTables(ScalarSink):
         Raises: ValueError for a number that the header of the table has no column for.
         """
         values = {"step": row.step, **row.values}
-        if row.table not in self._files:
-            self._open(row.table, tuple(values))
+        if row.table not in self._writers:
+            self._writers[row.table] = self._open(row.table, tuple(values))
         known = {name: value for name, value in values.items() if value is not None}
         self._writers[row.table].writerow(known)
 
     def flush(self) -> None:
-        """Write out all rows."""
-        for file in self._files.values():
-            file.flush()
+        """Do nothing: every row is written out."""
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._files.values():
-            file.close()
+        self._files.close()
 
-    def _open(self, table: str, columns: tuple[str, ...]) -> None:
+    def _open(self, table: str, columns: tuple[str, ...]) -> "csv.DictWriter[str]":
         """Open the file of a table; its own header stands, a new file gets these columns."""
-        file = (self._folder / f"{table}.csv").open("a+", newline="", encoding="utf-8")
+        path = self._folder / f"{table}.csv"
+        file = self._files.enter_context(path.open("a+", 1, newline="", encoding="utf-8"))
         file.seek(0)
         header = next(csv.reader(file), None)
         writer = csv.DictWriter(file, header or columns, lineterminator="\n")
         if header is None:
             writer.writeheader()
         file.seek(0, 2)
-        self._writers[table] = writer
-        self._files[table] = file
+        return writer

@@ -4,7 +4,6 @@ of the update.
 Sums run over the epochs in order, as sums kept epoch by epoch would.
 """
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -42,7 +41,11 @@ class CompileStats(NamedTuple):
 
     def difference(self, before: "CompileStats") -> "CompileStats":
         """Return the difference of two counts."""
-        return CompileStats(*map(operator.sub, self, before))
+        return CompileStats(
+            self.graphs - before.graphs,
+            self.graph_fallbacks - before.graph_fallbacks,
+            self.compile_s - before.compile_s,
+        )
 
 
 NO_COMPILES = CompileStats()

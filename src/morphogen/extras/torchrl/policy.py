@@ -69,7 +69,7 @@ class FactoredDistribution(Distribution):
         floor: Floor = NO_FLOOR,
     ) -> None:
         if isinstance(mask, TensorDictBase):
-            mask = ActionMasks.from_tensordict(mask)
+            mask = _masks(mask)
         legal = mask if isinstance(mask, Support) else distribution.build_support(mask)
         tables = LogitTables(op, slot, value)
         self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, floor)
@@ -271,5 +271,10 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
         nonfinite=torch.zeros_like(good, dtype=torch.int64),
         batch_size=shape,
     )
-    masks = ActionMasks.from_tensordict(get_branch(tensordict, "mask"))
+    masks = _masks(get_branch(tensordict, "mask"))
     return PolicyInputs(observation, masks, ~good)
+
+
+def _masks(tensordict: Any) -> ActionMasks:
+    """Return the masks of a tensordict."""
+    return ActionMasks.from_tensordict(tensordict)

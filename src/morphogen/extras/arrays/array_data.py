@@ -112,7 +112,7 @@ def from_torch(
 
 def _read_items(name: str, dataset: Any) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    kind: type[Any] = type(dataset)
+    kind: Any = type(dataset)
     if issubclass(kind, IterableDataset) or not hasattr(kind, "__len__"):
         raise DataError(
             f"{name}: expected a data set with a length and samples by number, got "

@@ -277,4 +277,5 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
 
 def _masks(tensordict: Any) -> ActionMasks:
     """Return the masks of a tensordict."""
-    return ActionMasks.from_tensordict(tensordict)
+    kind: Any = ActionMasks
+    return kind.from_tensordict(tensordict)

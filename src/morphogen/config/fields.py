@@ -54,27 +54,24 @@ class OneOf:
         """The allowed values."""
         return [*self.among, *(f"{name}:FILE" for name in self.files)]
 
-    def adopt(self, value: Any) -> Any:
-        """Return the name of a part that is given as an object."""
+    def check(self, value: Any) -> str:
+        """Return a name, or the name of a part.  Raises ValueError for anything else."""
         for registry in reversed(getattr(self.among, "maps", [self.among])):
             value = registry.adopt(value) if isinstance(registry, Registry) else value
-        return value
-
-    def check(self, value: str) -> str:
-        """Return a name.  Raises ValueError for any other."""
-        name, _, file = value.partition(":")
-        named_file = name in self.files and file and value.isprintable()
-        if not (named_file or value in self.among):
+        if not isinstance(value, str) or not (self._names_file(value) or value in self.among):
             names = ", ".join(self.names) or "no name, as none is registered"
             raise ValueError(f"one of {names}", suggest(value, self.among))
         return value
 
+    def _names_file(self, value: str) -> bool:
+        name, _, file = value.partition(":")
+        return name in self.files and bool(file) and value.isprintable()
+
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        checked = core_schema.no_info_after_validator_function(self.check, handler(source))
-        return core_schema.no_info_before_validator_function(self.adopt, checked)
+        return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Settings:
-        return {**handler(schema), "enum": self.names}
+        return {"type": "string", "enum": self.names}
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,11 +112,11 @@ def from_torch(
 
 def _read_items(name: str, dataset: Any) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    kind: Any = type(dataset)
-    if issubclass(kind, IterableDataset) or not hasattr(kind, "__len__"):
+    streamed = isinstance(dataset, IterableDataset)
+    if streamed or not hasattr(dataset, "__len__"):
         raise DataError(
             f"{name}: expected a data set with a length and samples by number, got "
-            f"{kind.__name__}: read it into a list of pairs, as in list(dataset)"
+            f"{type(dataset).__name__}: read it into a list of pairs, as in list(dataset)"
         )
     count = len(dataset)
     pairs: list[tuple[Any, Any]] = []

@@ -33,7 +33,7 @@ matplotlib = pytest.importorskip(
 )
 
 BY_NAME = {plot.name: plot for plot in PLOTS}
-NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions")
+NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12, "seed": 24}
 
@@ -240,7 +240,7 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path, ca
 
 
 def test_settings_of_the_user_change_no_picture(run):
-    plot = BY_NAME["contributions"]
+    plot = BY_NAME["throughput"]
     found = {"first": plot.rows(read_run(run))}
     before = plot.render_png(found)
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):

@@ -4,8 +4,8 @@ For readers who ask "what happened in a run?" and want to see it.  Entry points:
 
     command  the command
     page     `mg.report`: the page `index.html`, every picture as PNG and its numbers as CSV
-    plots    the four pictures: value on held-out instances, learning curves, lives of the seeds,
-             their contributions
+    plots    the five pictures: value on held-out instances, learning curves, lives of the seeds,
+             their contributions, throughput
 
 Every picture is drawn from rows that `log.run_log` reads, so the numbers of a picture are a file
 too.  The same logs give the same bytes, whatever the user has set for matplotlib.  A run that is

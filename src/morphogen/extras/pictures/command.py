@@ -8,8 +8,8 @@ from morphogen.cli import arguments, process
 from morphogen.vocab.text import escape_text
 
 PARSER = {
-    "description": "Write a page with learning curves, lives of the seeds and their contributions "
-    "in a run, or in several side by side; every picture as PNG and its "
+    "description": "Write a page with learning curves, lives of the seeds, their contributions "
+    "and the throughput of a run, or of several side by side; every picture as PNG and its "
     "numbers as CSV beside it. Works on a run that is not over. Needs the extra "
     "morphogen[report].",
 }

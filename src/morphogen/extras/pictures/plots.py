@@ -1,4 +1,6 @@
-"""Pictures of the report: learning, lives of the seeds, contributions; each with its numbers."""
+"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its
+numbers.
+"""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.style
@@ -40,6 +43,11 @@ GREY = "#999999"
 GAIN = CYCLE[0]
 LOSS = CYCLE[1]
 DASHES = ("-", "--", ":", "-.")
+RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
+WAIT_COLUMNS = {
+    "host_wait_time_share": "host in fences",
+    "data_wait_time_share": "drawing minibatches",
+}
 MAX_ENVS = 16  # that are shown
 MARKS = {"RolledBack": "rollback", "RegimeBegan": "regime"}  # events of an env in an epoch, as rows
 MARKERS = {"rollback": "x", "regime": "|"}
@@ -200,6 +208,47 @@ def _draw_learning(runs: RunRows) -> Figure:
     _draw_curves(axes["v"], runs, {"value_mean": "value"})
     _draw_curves(axes["r"], runs, {"reward_mean": "sum", "return_mean": "discounted"})
     return page
+
+
+def throughput_rows(log: RunLog) -> list[Row]:
+    """A row per round: rates, seconds, and the share of every phase in the time of all of them."""
+    rows = []
+    for one in log.tables["throughput"]:
+        profiles = rows_of_round(log.tables["phases"], one["round"])
+        phases: dict[str, Any] = profiles[0]["phases"] if profiles else {}
+        spent = {
+            name: (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
+            for name, phase in phases.items()
+        }
+        total = sum(spent.values())
+        rows.append(
+            {
+                "round": one["round"],
+                **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)},
+                **{f"phase.{name}": value / total for name, value in spent.items() if total},
+            }
+        )
+    return rows
+
+
+def _plot_throughput(part: SubFigure, rows: Sequence[Row]) -> None:
+    axes = part.subplot_mosaic("rw;pp")
+    label_panel(axes["r"], "Rate of the rollouts", "round", "epochs of an env per second")
+    label_panel(axes["w"], "Waiting", "round", "share of the wall time, 0 to 1")
+    _draw_curves(axes["r"], {"": rows}, {"env_epochs_per_s": "rate"})
+    _draw_curves(axes["w"], {"": rows}, WAIT_COLUMNS)
+    axes["r"].set_ylim(bottom=0)
+    phases = axes["p"]
+    label_panel(phases, "Where the time of a round goes", "round", "share of the time, 0 to 1")
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith("phase."))
+    base = np.zeros(len(rows))
+    for i, name in enumerate(names):
+        values = np.array([row.get(name) or 0.0 for row in rows])
+        style: dict[str, Any] = {"label": name.removeprefix("phase.")}
+        style["color"] = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of CYCLE
+        phases.bar([row["round"] for row in rows], values, width=1.0, bottom=base, **style)
+        base += values
+    add_legend(phases)
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
@@ -388,4 +437,13 @@ CONTRIBUTIONS = Plot(
     contribution_rows,
     partial(_draw_each, draw=_plot_contributions, height=3.6),
 )
-PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS)  # in the order of the page
+THROUGHPUT = Plot(
+    "throughput",
+    "Throughput",
+    "The time of making graphs is in none of the numbers. Shares are of the device's time "
+    "where it has a clock, else "
+    "of the host's.",
+    throughput_rows,
+    partial(_draw_each, draw=_plot_throughput, height=6.0),
+)
+PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS, THROUGHPUT)  # in the order of the page

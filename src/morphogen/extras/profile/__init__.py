@@ -8,8 +8,8 @@ The phases stand in `device.profiler.PHASES`: the order of an epoch, the update 
 record of an epoch, exchange and checkpoints.  Every moment of a round belongs to one phase.
 The time in which graphs are made belongs to none.
 
-A run records the profile of each round as the event `PhaseProfile`, which is the table
-`phases`.  `--no-phase-profile` measures nothing.  A profile changes
+A run records the profile of each round as the event `PhaseProfile`, from which the throughput
+picture and the table `phases` are made.  `--no-phase-profile` measures nothing.  A profile changes
 no number of a run, and on a CUDA device it never waits.
 
 Plugs in at: the group of entry points `morphogen.timers`, whose value is a class like `NullTimer`

@@ -15,7 +15,11 @@ from morphogen.extras.search.candidates import (
     initial_candidates,
     neighbours,
 )
-from morphogen.extras.search.successive_halving import halve_candidates, search_schedules
+from morphogen.extras.search.successive_halving import (
+    cross_world_value,
+    halve_candidates,
+    search_schedules,
+)
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
 
@@ -115,3 +119,13 @@ def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
     setup = tiny_setup(episode_length=12, disabled_ops=("FOSSILIZE",))
     with pytest.raises(ConfigError, match="no seed can be germinated and fossilized in 12 epochs"):
         search_schedules(context_of(setup), instances=2, worlds=2)
+
+
+def test_a_pick_by_luck_has_no_value():
+    values = np.random.default_rng(0).standard_normal((2_000, 20, 2))
+    assert values.mean(axis=2).max(axis=1).mean() > 1
+    assert np.mean([cross_world_value(one) for one in values]) == pytest.approx(0, abs=0.05)
+
+
+def test_a_pick_for_a_reason_has_all_of_its_value():
+    assert cross_world_value(np.array([[0.5, 0.7], [0.4, 0.6]])) == pytest.approx(0.6)

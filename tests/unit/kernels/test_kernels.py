@@ -132,7 +132,8 @@ def test_the_compiler_takes_gradients_of_the_arguments_of_kernels():
 
     def total(weight, features, *rest):
         pooled = max_pool2d(stacked_conv(features, weight))
-        [normed] = group_norm([NormBlock(pooled, weight[..., 0, 0, 0], None, None, True)], groups=2)
+        gain, bias = weight[..., 0, 0, 0], weight[..., 1, 1, 1]
+        [normed] = group_norm([NormBlock(pooled, gain, bias, None, True)], groups=2)
         return run(features, *rest).square().sum() + normed.square().sum()
 
     inputs = [x.detach() for x in (weight, *leaves) if x is not None]

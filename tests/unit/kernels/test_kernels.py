@@ -127,8 +127,8 @@ def test_pooling_equals_plain_torch(shape, broken):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_compiler_takes_gradients_of_the_arguments_of_kernels():
-    run, *leaves = scene((2, 4, 4, 3, 8), gated=True, multiplied=True)
-    weight = leaf(3, 8, 8, 3, 3, seed=4)
+    run, *leaves = scene((2, 4, 4, 5, 8), gated=True, multiplied=True)
+    weight = leaf(5, 8, 8, 3, 3, seed=4)
 
     def total(weight, features, *rest):
         pooled = max_pool2d(stacked_conv(features, weight))

@@ -17,6 +17,7 @@ import torch
 from laws.test_rules import RULES
 from laws.test_steps import DRAWN, NET
 from support import small_states
+from support.compiled import compile_complete
 from support.extras import rows_of_extra
 from support.made_up_rollouts import KEY, play, small, turn
 from support.own_parts import Perceptron, Shift
@@ -322,18 +323,8 @@ GRAPHS: dict[str, tuple[Callable[[], Graph], Sequence[str]]] = {
     "policies": (acting, [*BUILT_IN]),
     "update": (updating, ["update_ppo"]),
 }
-# others take scalar loops, half the time of the C++ compiler
-WITH_VECTORS = ("alone",)
+WITH_VECTORS = ("alone",)  # for the others the C++ compiler takes half the time
 CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
-
-
-OPTIONS = {
-    # as a run: caches of tensordict are globals, and grow with what other tests compile
-    "guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe,
-    "compile_threads": 1,  # no pool of processes that load torch
-    # a fifth of the time: by default 64 pairs of operations per buffer are tried as one loop
-    "max_fusion_buffer_group_pairwise_attempts": 1,
-}
 
 
 class Results(NamedTuple):
@@ -347,11 +338,9 @@ class Results(NamedTuple):
 @cache
 def run(name: str) -> Results | Exception:
     """A graph, compiled once for all its rows; or the error that they all have."""
-    graph, options = GRAPHS[name][0](), dict[str, Any](OPTIONS)
-    if name not in WITH_VECTORS:
-        options["cpp.simdlen"] = 1
+    graph = GRAPHS[name][0]()
     torch.compiler.reset()
-    compiled = torch.compile(graph.call, fullgraph=True, dynamic=False, options=options)
+    compiled = compile_complete(graph.call, vectors=name in WITH_VECTORS)
     before = counters["stats"]["unique_graphs"]
     try:
         with torch.no_grad(), warnings.catch_warnings():

@@ -107,10 +107,13 @@ def test_the_search_ends_with_better_rules_than_it_began_with(quick):
 
 
 @pytest.mark.slow
-def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(quick, tmp_path, capsys):
+def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
+    quick, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(threshold_search, "DRAWN", 6)
     file = tmp_path / "rules.json"
     words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
-    main(["tune", *words, "--family", "reactive", "--on", "6", "--out", str(file)])
+    main(["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file)])
     assert "sets of thresholds" in capsys.readouterr().out
     settings = json.loads(file.read_text())
     run = tmp_path / "run"

@@ -75,7 +75,10 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
 @pytest.mark.parametrize("family", ["open", "reactive"])
 def test_json_has_the_best_and_its_file(tmp_path, monkeypatch, capsys, family):
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("morphogen.extras.search.threshold_search.DRAWN", 6)
+    search = "morphogen.extras.search"
+    monkeypatch.setattr(f"{search}.threshold_search.DRAWN", 3)
+    monkeypatch.setattr(f"{search}.threshold_search.PARENTS", 1)
+    monkeypatch.setattr(f"{search}.successive_halving.NEXT_TRIALS", ((3, 2), (1, 1)))
     out = tmp_path / "best.json"
     words = [
         "--preset",
@@ -83,7 +86,7 @@ def test_json_has_the_best_and_its_file(tmp_path, monkeypatch, capsys, family):
         "--envs",
         "4",
         "--on",
-        "6",
+        "3",
         "--family",
         family,
         "--out",
@@ -93,5 +96,5 @@ def test_json_has_the_best_and_its_file(tmp_path, monkeypatch, capsys, family):
     assert main.main(["tune", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["file"] == str(out)
-    assert found["instances"] == 6
+    assert found["instances"] == 3
     assert isinstance(found["value"], float)

@@ -18,6 +18,7 @@ from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_value, short_repr
 
 Samplewise = np.ndarray[Any, Any] | Tensor | Sequence[Any]
+STREAMS: tuple[type[Any], ...] = (IterableDataset,)  # types without samples by number
 HELD_OUT_SHARE = 6  # one sample in six for validation, and one for the test split
 
 
@@ -112,8 +113,7 @@ def from_torch(
 
 def _read_items(name: str, dataset: Any) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    streamed = isinstance(dataset, IterableDataset)
-    if streamed or not hasattr(dataset, "__len__"):
+    if isinstance(dataset, STREAMS) or not hasattr(dataset, "__len__"):
         raise DataError(
             f"{name}: expected a data set with a length and samples by number, got "
             f"{type(dataset).__name__}: read it into a list of pairs, as in list(dataset)"

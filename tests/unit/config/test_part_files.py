@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from support.extras import needs_extra
 
 from morphogen.cli import main
 from morphogen.config import part_files
@@ -75,7 +76,7 @@ BROKEN = {
 @pytest.mark.parametrize("source", list(BROKEN))
 def test_a_file_that_raises_or_registers_nothing_is_refused_in_one_line(folder, source, capsys):
     (folder / "bad.py").write_text(source)
-    assert main.main(["config", "rounds", "--import", "bad.py"]) == 2
+    assert main.main(["train", "--dry-run", "--import", "bad.py"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"morphogen: error: --import: {BROKEN[source]}")
     assert part_files.IMPORTED == []
@@ -94,6 +95,7 @@ def test_a_name_without_a_file_or_module_is_refused(folder, name):
         import_parts(name)
 
 
+@needs_extra("catalogue")
 def test_a_command_finds_the_names(capsys):
     assert main.main(["data", "mine", "--json", "--import", "my_parts.py"]) == 0
     [row] = json.loads(capsys.readouterr().out)["tasks"]

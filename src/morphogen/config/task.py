@@ -1,5 +1,5 @@
 """Tasks: data, host, slots and numbers of a run; and presets, named variations on the defaults of a
-task.
+task.  The tasks of the package are in `tasks.json`, its presets in `presets.json`.
 """
 
 import json

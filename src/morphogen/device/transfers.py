@@ -22,7 +22,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """One declared transfer.  `per`: its frequency; `waits`: the host waits at once for its end."""
+    """One declared transfer.  `per`: its frequency; `waits`: the host waits at once for its
+    end, else later if at all, when the transfer has usually ended.
+    """
 
     direction: str
     per: str

@@ -1,4 +1,9 @@
-"""The objective of a minibatch: the PPO loss or imitation, and the predicted contribution."""
+"""The objective of a minibatch: the PPO loss or imitation, and the predicted contribution.
+
+    objective = loss (`ppo.loss`) + c_contribution mean((predicted - measured)^2) / 2
+
+In rounds of imitation the mean log-likelihood of the recorded actions replaces the gain.
+"""
 
 import math
 

@@ -145,6 +145,8 @@ def test_a_round_of_imitation_takes_all_its_steps_and_one_of_ppo_stops_at_its_di
     first, second = (event.data for event in events if event.name == "PpoUpdated")
     # thrice as many passes
     assert (first.kl, first.clip_share, first.steps_done) == (None, None, 3 * 2 * 2)
+    # a demonstration has the log-probs of the policy that learns from it
+    assert first.behaviour_gap < 1e-4
     assert (first.entropy_coef, second.entropy_coef) == (0.0, pytest.approx(0.049))
     assert second.kl > 0
     assert second.steps_done < 2 * 2

@@ -195,6 +195,17 @@ def test_an_observation_that_is_no_number_costs_its_env_and_no_other(value):
     assert all(leaf.isfinite().all() for leaf in a.params.values(True, True))
 
 
+def test_a_round_in_which_no_env_counts_is_no_step():
+    bad = ROLLOUT.clone()
+    bad["reward"][:] = math.nan
+    learner, _ = learn(ROLLOUT)
+    after, found = learn(bad, learner, assignment=whole(2))
+    assert same(after.params["net"], learner.params["net"])
+    assert same(after.optimiser, learner.optimiser)
+    assert (number(found, "steps_done"), number(found, "steps_skipped")) == (0, 2)
+    assert after.skip_streak == 1
+
+
 def test_a_round_without_a_step_leaves_the_units_of_returns_as_they_are():
     learner, _ = learn(ROLLOUT)
     steep = learner.params["net"].clone()

@@ -340,8 +340,8 @@ train --config . | --config: expected a readable file, got .
 train --reward gold | reward.rule: expected one of sparse, delta, value, rent, loss, anytime
 resume x y | unrecognized arguments: y
 train --taks digits | --taks digits (did you mean --task?) (see morphogen train --help)
-watch | the following arguments are required: RUN
-watch /dev/null | /dev/null is not a run directory: config.json not found
+resume | the following arguments are required: RUN_DIR
+resume /dev/null | /dev/null is not a run directory: config.json not found
 train --set rounds | --set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"
 train --set ppo.clap=1 | ppo.clap: expected one of epochs, minibatches, lr
 """

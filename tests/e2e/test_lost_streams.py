@@ -35,7 +35,6 @@ def trial(tmp_path_factory):
     return Trial(tmp_path_factory.mktemp("streams"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("command", "stream", "fault"), CASES, ids=map(" ".join, CASES))
 def test_a_result_does_not_depend_on_the_streams(trial, command, stream, fault):
     assert trial.fault(command, stream, fault) is None
@@ -104,7 +103,6 @@ def test_a_stream_writes_everything_to_a_slow_reader(blocking):
 HOSTILE = "import os, pathlib; pathlib.Path(__file__ + '.ran').touch()\n"
 
 
-@pytest.mark.slow
 def test_no_command_runs_modules_of_the_working_directory(tmp_path):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     for name in ("pickle", "socket", "json", "torch", "numpy", "matplotlib", "sitecustomize"):

@@ -12,8 +12,8 @@ class ConfigError(ValueError):
         >>> mg.RunSpec(envs=0, ppo={"clip": 3})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: envs: expected greater than or equal to 1, got 0
-        ppo.clip: expected less than or equal to 1, got 3
+        morphogen.errors.ConfigError: envs: expected a number greater than or equal to 1, got 0
+        ppo.clip: expected a number less than or equal to 1, got 3
     """
 
 

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import torch
 from support.declared_actions import declared
 from support.faulty_sinks import all_events
-from support.memory_sink import MemorySink
 from support.small_runs import tiny_setup
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec

@@ -105,7 +105,7 @@ def parse_config(text: str) -> RunSpec:
         Traceback (most recent call last):
             ...
         morphogen.errors.ConfigError: envs: expected a valid integer, got two values
-        ppo.clip: expected less than or equal to 1, got 3
+        ppo.clip: expected a number less than or equal to 1, got 3
     """
     return build_spec(parse_settings(text))
 

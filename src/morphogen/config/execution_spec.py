@@ -120,7 +120,8 @@ class CheckpointSpec(Spec):
         >>> mg.CheckpointSpec(keep=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: checkpoint.keep: expected greater than or equal to 1, got 0
+        morphogen.errors.ConfigError: checkpoint.keep: expected a number
+            greater than or equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "checkpoint"

@@ -234,22 +234,28 @@ def list_faults(error: ValidationError, owner: Any, path: str = "") -> list[str]
         if isinstance(cause, ConfigError):
             lines.append(str(cause))
             continue
-        expected = fault["msg"].removeprefix("Input should be ")
-        got = format_value(fault["input"]) + suggest(
-            fault["input"], re.findall("'(.+?)'", expected)
-        )
+        wanted = describe_wanted(fault)
+        got = format_value(fault["input"]) + suggest(fault["input"], re.findall("'(.+?)'", wanted))
         if cause is not None:  # a ValueError with the allowed values, and a hint if there is one
-            expected, *hint = cause.args
+            allowed, *hint = cause.args
+            wanted = f"expected {allowed}"
             got += "".join(hint)
         elif fault["type"] in UNKNOWN_NAME:
             kind = reduce(lambda kind, name: fields_of(kind)[str(name)].annotation, loc[:-1], owner)
-            expected = f"one of {', '.join(fields_of(kind))}"
+            wanted = f"expected one of {', '.join(fields_of(kind))}"
             got = f"an unknown name{suggest(loc[-1], fields_of(kind))}"
         elif "missing" in fault["type"]:
-            expected = "a value"
+            wanted = "expected a value"
             got = "nothing"
-        lines.append(f"{reduce(join_path, loc, path)}: expected {expected}, got {got}")
+        lines.append(f"{reduce(join_path, loc, path)}: {wanted}, got {got}")
     return list(dict.fromkeys(lines))  # a union has a fault for each of its types
+
+
+def describe_wanted(fault: Mapping[str, Any]) -> str:
+    """Describe the allowed values of a fault of pydantic: `expected a number less than 1`."""
+    bound = " a number" if fault["type"].startswith(("greater", "less")) else ""
+    words = fault["msg"].removeprefix("Value error, ")
+    return words.replace("Input should be", f"expected{bound}")
 
 
 def fields_of(kind: Any) -> Mapping[str, FieldInfo]:

@@ -95,7 +95,7 @@ class HostSpec(Spec):
         >>> mg.HostSpec(momentum=1)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: host.momentum: expected less than 1, got 1
+        morphogen.errors.ConfigError: host.momentum: expected a number less than 1, got 1
     """
 
     PATH: ClassVar[str] = "host"
@@ -251,7 +251,7 @@ class SignalSpec(Spec):
         >>> mg.SignalSpec(stable_gain=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: signal.stable_gain: expected greater than 0, got 0
+        morphogen.errors.ConfigError: signal.stable_gain: expected a number greater than 0, got 0
     """
 
     PATH: ClassVar[str] = "signal"
@@ -279,7 +279,7 @@ class AttributionSpec(Spec):
         >>> mg.AttributionSpec(permutation_pairs=100)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: attribution.permutation_pairs: expected less than
+        morphogen.errors.ConfigError: attribution.permutation_pairs: expected a number less than
             or equal to 64, got 100
     """
 
@@ -305,7 +305,7 @@ class EvaluationSpec(Spec):
         >>> mg.EvaluationSpec(episodes=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: evaluation.episodes: expected greater than or
+        morphogen.errors.ConfigError: evaluation.episodes: expected a number greater than or
             equal to 1, got 0
     """
 
@@ -336,7 +336,8 @@ class RewardSpec(Spec):
         >>> mg.RewardSpec(op_cost=1)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: reward.op_cost: expected less than or equal to 0.01, got 1
+        morphogen.errors.ConfigError: reward.op_cost: expected a number
+            less than or equal to 0.01, got 1
     """
 
     PATH: ClassVar[str] = "reward"

@@ -30,7 +30,8 @@ class HeuristicSpec(Spec):
         >>> mg.HeuristicSpec(patience=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: heuristic.patience: expected greater than or equal to 1, got 0
+        morphogen.errors.ConfigError: heuristic.patience: expected a number
+            greater than or equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "heuristic"

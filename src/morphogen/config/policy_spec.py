@@ -133,8 +133,9 @@ class PpoSpec(Spec):
         >>> mg.PpoSpec(gamma=1.5, epochs=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: ppo.epochs: expected greater than or equal to 1, got 0
-        ppo.gamma: expected less than or equal to 1, got 1.5
+        morphogen.errors.ConfigError: ppo.epochs: expected a number
+            greater than or equal to 1, got 0
+        ppo.gamma: expected a number less than or equal to 1, got 1.5
     """
 
     PATH: ClassVar[str] = "ppo"

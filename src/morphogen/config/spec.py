@@ -118,7 +118,7 @@ class RunSpec(Spec):
         >>> mg.RunSpec(ppo={"clip": 3})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: ppo.clip: expected less than or equal to 1, got 3
+        morphogen.errors.ConfigError: ppo.clip: expected a number less than or equal to 1, got 3
     """
 
     PATH: ClassVar[str] = ""

@@ -95,7 +95,7 @@ class TaskSpec(Spec):
     param_budget: Count | None = None
     """Parameters that param_price is the price of; None = a fully grown network."""
     kind: Annotated[str, OneOf(KINDS)] = "networks"
-    """How envs train and validate: name in `KINDS`, or the kind itself."""
+    """Kind of training and validation: name in `KINDS`, or the kind itself."""
     objective: Literal["delivered", "anytime"] = DELIVERED
     """Network whose value counts: delivered (the last), anytime (the present one, every epoch)."""
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)

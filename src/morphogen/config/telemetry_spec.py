@@ -32,7 +32,8 @@ class TelemetrySpec(Spec):
         >>> mg.TelemetrySpec(queue=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: telemetry.queue: expected greater than or equal to 1, got 0
+        morphogen.errors.ConfigError: telemetry.queue: expected a number
+            greater than or equal to 1, got 0
     """
 
     PATH: ClassVar[str] = "telemetry"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import ConfigDict, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
 
-from morphogen.config.fields import join_path
+from morphogen.config.fields import describe_wanted, join_path
 from morphogen.errors import CheckpointError
 from morphogen.vocab.text import format_value
 
@@ -87,5 +87,4 @@ def describe_fault(error: ValidationError, where: str, start: int = 0) -> str:
         return f"{where} is missing"
     if fault["type"].startswith(("unexpected", "extra")):
         return f"{where} is unknown"
-    reason = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{where}: {reason}, got {format_value(fault['input'])}"
+    return f"{where}: {describe_wanted(fault)}, got {format_value(fault['input'])}"

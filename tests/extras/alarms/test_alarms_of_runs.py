@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from support.faulty_sinks import all_events
-from support.memory_sink import MemorySink
 from support.small_runs import tiny
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import resolve
 from morphogen.env.setup import build_setup

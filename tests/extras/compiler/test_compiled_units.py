@@ -6,10 +6,10 @@ from io import StringIO
 import pytest
 import torch
 from support.declared_actions import declared
-from support.memory_sink import MemorySink
 from support.small_runs import events_by_round, tiny
 from torch._dynamo.utils import counters
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec

@@ -69,7 +69,7 @@ def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
         '{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}'
     ) == [
         "reward.legacy.combine: expected 'harmonic' or 'minimum', got \"mean\"",
-        "reward.legacy.drip_fraction: expected less than or equal to 1, got 2",
+        "reward.legacy.drip_fraction: expected a number less than or equal to 1, got 2",
         f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an "
         "unknown name (did you mean rent_cap?)",
     ]

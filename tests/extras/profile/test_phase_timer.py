@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.memory_sink import MemorySink
 from support.small_runs import events_by_round, tiny, tiny_setup
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER

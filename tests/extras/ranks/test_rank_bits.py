@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.extras import rows_of_extra
 from support.faulty_sinks import all_events
-from support.memory_sink import MemorySink
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.device.transfers import flatten_names

@@ -205,7 +205,10 @@ WHERE_NOISY = (
             {"regime": {"classes": (3, 9), "noisy_classes": (2, 2)}, **CLASSES},
             f"{WHERE_NOISY}, got [2, 2]",
         ),
-        ({"regime": {"hazard": 1.5}}, "regime.hazard: expected less than or equal to 1, got 1.5"),
+        (
+            {"regime": {"hazard": 1.5}},
+            "regime.hazard: expected a number less than or equal to 1, got 1.5",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_named(settings, fault):

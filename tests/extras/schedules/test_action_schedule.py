@@ -125,16 +125,20 @@ ADVANCE = {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"}
 ADVANCE_KEYS = "expected one of epoch, env, op, slot, got an unknown name"
 CLASH = "expected one step per epoch and env, got"
 WRONG = [
-    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch: expected less than or equal to 19, got 20"),
+    (
+        [{**GROW, "epoch": 20}],
+        {},
+        "steps[0].epoch: expected a number less than or equal to 19, got 20",
+    ),
     ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch: expected a value, got nothing"),
     ([{**GROW, "op": "germinate"}], {}, "steps[0].op: expected one of WAIT, GERMINATE"),
     ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot: expected one of r0c0, r0c1, r1c0, got "r9c9"'),
     ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected a value"),
     ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
-    ([{**GROW, "env": 3}], {}, "steps[0].env: expected less than or equal to 2, got 3"),
+    ([{**GROW, "env": 3}], {}, "steps[0].env: expected a number less than or equal to 2, got 3"),
     ([GROW, 3], {}, "steps[1]: expected a valid dictionary"),
     ([{**GROW, "env": 1}, GROW], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
-    ([], {"version": 2}, "version: expected less than or equal to 1, got 2"),
+    ([], {"version": 2}, "version: expected a number less than or equal to 1, got 2"),
     ([], {"speed": 1}, "speed: expected one of version, name, on_illegal, steps, got an unknown"),
 ]
 

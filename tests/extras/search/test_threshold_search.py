@@ -134,7 +134,7 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
         ("{}", r"expected settings heuristic\.\*, got {}"),
         (
             '{"heuristic": {"patience": 0}}',
-            r"heuristic\.patience: expected greater than or equal to 1, got 0",
+            r"heuristic\.patience: expected a number greater than or equal to 1, got 0",
         ),
         ("{", "cannot be used"),
     ],

@@ -121,7 +121,7 @@ META = {
         "vocab_size": 65_537
     },
     "vocab_size: expected a valid integer, got null": {"vocab_size": None},
-    "eos: expected greater than or equal to 0, got -1": {"eos": -1},
+    "eos: expected a number greater than or equal to 0, got -1": {"eos": -1},
     "dtype: expected 'uint16', '<u2', 'uint32' or '<u4', got \"int64\"": {"dtype": "int64"},
     r"dtpye: expected one of vocab_size, eos, dtype, got an unknown name \(did you mean "
     r"dtype\?\)": {"dtpye": "uint32"},

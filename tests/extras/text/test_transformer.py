@@ -43,8 +43,8 @@ def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers):
         ({"width": 18}, "host.width: expected a multiple of 2 heads, and of 4, got 18"),
         ({"heads": 3}, "host.width: expected a multiple of 3 heads, and of 4, got 16"),
         ({"layers": 4}, "host.segments: expected a divisor of the layers, got 3"),
-        ({"block": 0}, "host.block: expected greater than or equal to 1, got 0"),
-        ({"vocabulary": 1}, "host.vocabulary: expected greater than or equal to 2, got 1"),
+        ({"block": 0}, "host.block: expected a number greater than or equal to 1, got 0"),
+        ({"vocabulary": 1}, "host.vocabulary: expected a number greater than or equal to 2, got 1"),
         ({"reach": 7}, "host.reach: expected 0 .. 6 tokens, got 7"),
     ],
 )

@@ -107,9 +107,11 @@ def test_all_faults_of_a_file_are_reported_at_once():
 
 
 def test_a_fault_names_path_value_and_what_is_allowed():
-    assert faults('{"ppo": {"clip": 2}}') == ["ppo.clip: expected less than or equal to 1, got 2"]
+    assert faults('{"ppo": {"clip": 2}}') == [
+        "ppo.clip: expected a number less than or equal to 1, got 2"
+    ]
     assert faults('{"engine": {"threads": 0}}') == [
-        "engine.threads: expected greater than or equal to 1, got 0"
+        "engine.threads: expected a number greater than or equal to 1, got 0"
     ]
     assert faults('{"reward": {"rule": "gold"}}') == [
         f'reward.rule: expected one of {", ".join(RULES)}, got "gold"'

@@ -69,7 +69,7 @@ BROKEN = {
     "import morphogen as mg\n\nmg.RULES.register('delta', "
     "len)\n": "bad.py, line 3: reward rule delta: expected a new",
     "import morphogen as mg\n\nmg.RunSpec(envs=0, "
-    "rounds=0)\n": "bad.py, line 3: rounds: expected greater",
+    "rounds=0)\n": "bad.py, line 3: rounds: expected a number greater",
 }
 
 

@@ -347,5 +347,7 @@ def test_settings_of_a_spec_are_replaced_one_by_one():
     assert other.ppo.lr == spec.ppo.lr
     assert spec.with_settings() == spec
     assert resolve(spec).with_settings(seed=4) == replace(resolve(spec), seed=4)
-    with pytest.raises(ConfigError, match=r"ppo.clip: expected less than or equal to 1, got 3"):
+    with pytest.raises(
+        ConfigError, match=r"ppo.clip: expected a number less than or equal to 1, got 3"
+    ):
         spec.with_settings(ppo={"clip": 3})

@@ -41,7 +41,7 @@ FAULTS = {
         "host": "perceptron"
     },
     'slots: expected names out of r0c0, r0c1, got ["r9c9"]': {"slots": ("r9c9",)},
-    "success: expected greater than or equal to 0, got -1": {"success": -1},
+    "success: expected a number greater than or equal to 0, got -1": {"success": -1},
     "mean: expected 6 numbers, one per input channel, got [0.5]": {"mean": (0.5,)},
     "objective: expected 'delivered' or 'anytime', got \"soon\"": {"objective": "soon"},
     "flip: expected false with samples that are no images, got true": {"flip": True},

@@ -124,7 +124,7 @@ BAD = {
     r"state.both\[1\] is missing": [("both", ["x"])],
     "state.both: Tuple should have at most 2 items": [("both", ["x", 1.0, 2.0])],
     r"state.both\[0\]: expected a valid string, got 1": [("both", [1, 1.0])],
-    "state.size: expected greater than or equal to 0, got -1": [("size", -1)],
+    "state.size: expected a number greater than or equal to 0, got -1": [("size", -1)],
     "state.size: expected a valid integer, got true": [("size", True)],
     "state.more is unknown": [("more", 1)],
 }

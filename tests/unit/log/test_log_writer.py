@@ -6,9 +6,9 @@ import time
 
 import pytest
 from support.faulty_sinks import DONE, SAVED, Blocked, Broken, FullDisk, Keep, summary
-from support.memory_sink import MemorySink
 from support.random_records import facts, live, round_record
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log import log_file
 from morphogen.log.log_file import LogFile

@@ -6,10 +6,10 @@ import shutil
 from itertools import groupby
 
 import pytest
-from support.memory_sink import MemorySink
 from support.small_runs import tiny
 
 import morphogen as mg
+from bench.harness.memory_sink import MemorySink
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import record_path
 from morphogen.log.run_log import events, read_events

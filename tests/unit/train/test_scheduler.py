@@ -10,10 +10,10 @@ from support.extras import needs_extra, rows_of_extra
 from support.faulty_sinks import all_events
 from support.launch_count import CountLaunches
 from support.ledgers import expected_ledger
-from support.memory_sink import MemorySink
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from support.extras import needs_extra
 from support.faulty_sinks import Keep
 from support.made_up_checkpoints import made_up
-from support.memory_sink import MemorySink
 from support.profiles import one_in
 from support.random_records import SLOTS, as_sent, live
 from support.small_runs import tiny_setup
 
+from bench.harness.memory_sink import MemorySink
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError
 from morphogen.log.codec import pack

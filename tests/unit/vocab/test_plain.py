@@ -64,7 +64,7 @@ def test_numbers_in_groups_pairs_and_tuples_are_stored_as_numbers_of_python():
         ),
         (
             {"seed": np.uint64(2**63)},
-            "seed: expected less than 9223372036854775808, got 9223372036854775808",
+            "seed: expected a number less than 9223372036854775808, got 9223372036854775808",
         ),
         (
             {"evaluation": {"greedy": np.int64(1)}},

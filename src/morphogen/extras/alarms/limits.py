@@ -15,7 +15,7 @@ class AlarmLimits(ExtraSpec):
         >>> mg.TelemetrySpec(limits={"kl_spike": -1})
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: telemetry.limits.kl_spike: expected greater than or
+        morphogen.errors.ConfigError: telemetry.limits.kl_spike: expected a number greater than or
             equal to 0, got -1
     """
 

@@ -126,6 +126,7 @@ def test_pooling_equals_plain_torch(shape, broken):
     agree(max_pool2d, x.requires_grad_())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_compiler_takes_gradients_of_the_arguments_of_kernels():
     run, *leaves = scene((2, 4, 4, 5, 8), gated=True, multiplied=True)

@@ -5,6 +5,7 @@ names stand under public ones of this module, which other rooms import.  Loads t
 and nothing else of the project.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -112,6 +113,7 @@ def unchecked_operator(operator: Any) -> Any:
     return operator._op
 
 
+@cache
 def is_composite(operator: Any) -> bool:
     """Return True for an operator that a CPU computes by other operators."""
     by_kernel = _TORCH._C._dispatch_has_kernel_for_dispatch_key

@@ -20,6 +20,7 @@ from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec, find_host, resolve
+from morphogen.config.task import TASKS
 from morphogen.env.setup import build_setup
 from morphogen.hosts.answers import NO_LABEL
 from morphogen.hosts.net import Net
@@ -125,7 +126,7 @@ def build_scene(
     coalitions: int | None = None,
     device: torch.device | str = "cpu",
 ) -> BenchScene:
-    """A scene of a task, or of TOKENS, with the defaults of the classes.
+    """A scene of a task, or of TOKENS, with the data of the task and the defaults of the classes.
 
     coalitions: their number, None = all of the live seeds.
     """
@@ -138,7 +139,8 @@ def build_scene(
         host = mg.TransformerSpec(**LANGUAGE_MODEL)
         net = Net(host, host.all_slots)
     else:
-        spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
+        data = DataSpec(**TASKS[task].defaults.get("data", {}))
+        spec = resolve(plain_spec(task=task, envs=envs, instances="single", data=data))
         host = find_host(spec)
         net = Net(host, host.pick_slots(spec.slots))
     state = add_seeds(

@@ -83,8 +83,7 @@ def test_values_are_assigned_one_by_one():
     packed = [
         node
         for node in nodes(ast.Assign)
-        if isinstance(node.value, ast.Tuple)
-        and isinstance(node.targets[0], ast.Tuple)
+        if isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple)
     ]
     assert len(packed) <= BUDGET["packed_assignments"]
 

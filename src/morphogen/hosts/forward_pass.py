@@ -62,9 +62,7 @@ def forward(
     h = net.networks.embed(inputs)
     for i, (s, pooled) in enumerate(net.stages):
         h = net.networks.stage(i, h, rows)
-        if s is not None:
-            h, rows = _apply_slot(h, rows, slot_seeds, s, net=net)
-        h = max_pool2d(h) if pooled else h
+        h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
     if net.host.causal:  # every class is in use
         return logits
@@ -89,13 +87,14 @@ def used_classes(instance: Instance, net: Net) -> Tensor:
 
 
 def _apply_slot(
-    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int, *, net: Net
+    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
 ) -> tuple[Tensor, HostRows]:
-    """Blend the seeds of slot s into the features, if anything runs."""
-    index = slot_seeds.indices[s]
-    params = slot_seeds.params[s]
-    if index is None or params is None:
-        return h, rows
+    """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the
+    result if `pooled`.
+    """
+    index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
+    if s is None or index is None or params is None:
+        return max_pool2d(h) if pooled else h, rows
     plan = slot_seeds.plans[s]
     if index.parent_row is not None:
         h = take_rows(h, index.parent_row)
@@ -112,7 +111,8 @@ def _apply_slot(
         openness = gate_openness(gates, gate_inputs, causal=net.host.causal)
     parts = dict(zip(codes, seeds, strict=True))
     deltas = _seed_deltas(parts, dict(zip(codes, blocks, strict=True)), net.modules)
-    h = blend(h, deltas, index.seeds, multiplied=plan.multiplied_spans, openness=openness)
+    how = plan.multiplied_spans
+    h = blend(h, deltas, index.seeds, multiplied=how, openness=openness, pooled=pooled)
     return h, rows
 
 

@@ -11,7 +11,7 @@ installs without kernels, and plain torch computes everything.
 - `conv`: convolutions that keep height and width
 - `norm`: group and batch normalisation with channel mask, lower limit and scale
 - `pool`: max pooling 2x2
-- `blend`: seeds blended into the features of their hosts
+- `blend`: seeds blended into the features of their hosts, and pooled
 - `sums`: sums in an order that no other network changes, and functions with such a gradient
 - `linear`: layers of stacked networks; an extra has others, whose C is here too
 - `elementwise`: activations in which no element depends on the number of the others
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
+_PIECE = 1 << 14  # floats of a piece, as in blend.c
 _SIDE = 4  # pixels that the kernel of convolutions computes together, in either direction
 _SHARED_WIDTHS = (4, 8)  # output channels that share a vector of that kernel
 _VECTOR_WIDTH = 16  # output channels that fill one
@@ -98,5 +99,13 @@ def _can_convolve(x: Tensor) -> bool:
     return CAN_CONVOLVE and x.shape[1] % _SIDE == x.shape[2] % _SIDE == 0
 
 
+def _can_blend_and_pool(features: Tensor) -> bool:
+    _, height, width, rows, channels = features.shape
+    return height % 2 == width % 2 == 0 and 4 * rows * channels <= _PIECE
+
+
 # shapes of the first argument that a kernel serves; an extra adds its own
-LIMITS: dict[str, Callable[[Tensor], bool]] = {"conv": _can_convolve}
+LIMITS: dict[str, Callable[[Tensor], bool]] = {
+    "blend_and_pool": _can_blend_and_pool,
+    "conv": _can_convolve,
+}

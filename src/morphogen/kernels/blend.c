@@ -16,6 +16,8 @@ typedef struct {
     const int64_t *gates; /* [gated], backward: seeds with a gate */
     float *sums;          /* backward: [samples, gated, channels], gradient times delta */
     Size gated;
+    Size height, width; /* of features that are pooled 2x2 afterwards; 0 = no pooling */
+    uint8_t *argmax;    /* position in the pool, from `largest` */
     Lane *deltas;      /* [seeds] */
     Lane *tanh_delta;      /* [seeds], tanh of the delta of a seed that multiplies; NULL = it adds */
     Lane *grads;      /* [seeds], backward: the gradient of every delta */
@@ -151,8 +153,54 @@ INLINE void push_rows(const Blend *k, Size b, const Size channels) {
     fence(far);
 }
 
+/* Blend and pool a sample: pieces of two lines. */
+INLINE void blend_pooled(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, most = PIECE / (4 * wide) * 2;
+    float piece[PIECE];
+    for (Size line = 0; line < k->height; line += 2)
+        for (Size column = 0; column < k->width; column += most) {
+            const Size many = k->width - column < most ? k->width - column : most;
+            const Size first = b * k->pixels + line * k->width + column, below = first + k->width;
+            float *lower = piece + many * wide;
+            blend_piece(k, b, first, first + many, piece, channels);
+            blend_piece(k, b, below, below + many, lower, channels);
+            Size to = (b * k->pixels / 4 + (line / 2 * k->width + column) / 2) * wide;
+            for (Size j = 0; j < many; j += 2, to += wide) {
+                const float *above = piece + j * wide, *under = lower + j * wide;
+                largest(above, above + wide, under, under + wide, k->out + to, k->argmax + to, wide);
+            }
+        }
+}
+
+INLINE void push_pooled(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, most = PIECE / (4 * wide) * 2;
+    const int far = is_far(k);
+    float piece[PIECE];
+    for (Size i = 0; i < k->gated * channels; i++) k->sums[b * k->gated * channels + i] = 0;
+    for (Size line = 0; line < k->height; line += 2)
+        for (Size column = 0; column < k->width; column += most) {
+            const Size many = k->width - column < most ? k->width - column : most;
+            const Size first = b * k->pixels + line * k->width + column, below = first + k->width;
+            float *lower = piece + many * wide;
+            Size from = (b * k->pixels / 4 + (line / 2 * k->width + column) / 2) * wide;
+            for (Size j = 0; j < many; j += 2, from += wide) {
+                float *above = piece + j * wide, *under = lower + j * wide;
+                unpool_row(k->grad + from, k->argmax + from, above, above + wide, under, under + wide, wide);
+            }
+            push_piece(k, b, first, first + many, piece, channels);
+            push_piece(k, b, below, below + many, lower, channels);
+            pull_piece(k, b, first, first + many, piece, channels);
+            pull_piece(k, b, below, below + many, lower, channels);
+            stream(k->out + first * wide, piece, many * wide, far);
+            stream(k->out + below * wide, lower, many * wide, far);
+        }
+    fence(far);
+}
+
 BY_CHANNELS(blend_rows, Blend)
 BY_CHANNELS(push_rows, Blend)
+BY_CHANNELS(blend_pooled, Blend)
+BY_CHANNELS(push_pooled, Blend)
 
 static void run(const Blend *k, void (*work)(const Blend *, Size)) {
 #pragma omp parallel for schedule(static) if (k->samples * k->pixels * k->rows * k->channels > SMALL)
@@ -190,15 +238,15 @@ static PyObject *blended(Blend *k, PyObject *const *tuples, float *tanh_delta, v
 }
 
 static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **tanh_delta) {
-    Size n[16];
-    if (!morphogen_numbers(args, given - 3, 16, n)) return 0;
+    Size n[19];
+    if (!morphogen_numbers(args, given - 3, 19, n)) return 0;
     *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
     k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11];
     k->gates = (int64_t *)n[12], k->gated = n[13], k->sums = (float *)n[14];
     if (!morphogen_within(k->source, k->rows, k->seeds + 1)) return 0;
     if (!morphogen_within(k->seed_row, k->seeds, k->rows)) return 0;
     if (!morphogen_within(k->gates, k->gated, k->seeds)) return 0;
-    *tanh_delta = (float *)n[15];
+    *tanh_delta = (float *)n[15], k->height = n[16], k->width = n[17], k->argmax = (uint8_t *)n[18];
     return 1;
 }
 
@@ -206,12 +254,12 @@ PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t give
     Blend k;
     float *tanh_delta;
     if (!blend_of(args, given, &k, &tanh_delta)) return NULL;
-    return blended(&k, args + 16, tanh_delta, blend_rows_of);
+    return blended(&k, args + 19, tanh_delta, k.width ? blend_pooled_of : blend_rows_of);
 }
 
 PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Blend k;
     float *tanh_delta;
     if (!blend_of(args, given, &k, &tanh_delta)) return NULL;
-    return blended(&k, args + 16, tanh_delta, push_rows_of);
+    return blended(&k, args + 19, tanh_delta, k.width ? push_pooled_of : push_rows_of);
 }

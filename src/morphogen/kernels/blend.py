@@ -22,6 +22,7 @@ from morphogen.kernels.native import (
     make_evenly_strided,
     operator,
 )
+from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.take import take_rows
 
 Spans = tuple[tuple[int, int], ...]  # first seed and last seed + 1
@@ -65,10 +66,12 @@ def blend(
     *,
     multiplied: Spans = (),
     openness: Tensor | None = None,
+    pooled: bool = False,
 ) -> Tensor:
-    """Blend all seeds of a slot into the features.
+    """Blend all seeds of a slot into the features, and pool the result 2x2 if `pooled`.
 
-    Shapes: features [B, ..., R, C] -> like features.
+    Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2,
+    R, C].
     deltas: outputs of the seeds, [B, ..., n, C] each; together, one after the other, the N seeds.
     multiplied: spans of seeds that multiply.
     openness: of the gates, float [B, G], per sample, or [B, n, G], per place; None: all are open.
@@ -76,12 +79,14 @@ def blend(
     training, else alpha times gate; the factor of the features is 1, and `1 + a tanh(d)`
     where a row that is not silent multiplies.
     """
+    if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
+        return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, openness=openness))
     if openness is not None and openness.dim() == 3:  # every place as a sample
         flat = features.flatten(0, 1), [part.flatten(0, 1) for part in deltas], seeds
         out = blend(*flat, multiplied=multiplied, openness=openness.flatten(0, 1))
         return torch.unflatten(out, 0, features.shape[:2])
     ends = [end for span in multiplied for end in span]
-    return apply_function(_Blend, features, openness, seeds, ends, *deltas)[0]
+    return apply_function(_Blend, features, openness, seeds, ends, pooled, *deltas)[0]
 
 
 class _Blend(torch.autograd.Function):
@@ -93,10 +98,11 @@ class _Blend(torch.autograd.Function):
         openness: Tensor | None,
         seeds: SeedIndex,
         ends: list[int],
+        pooled: bool,
         *deltas: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the blended features, and for their gradient the factors and the tanh of deltas
-        that multiply, [B, ..., M, C].
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return the blended features, and for their gradient the factors, the tanh of deltas that
+        multiply, [B, ..., M, C], and the position of the largest of four pixels, where pooled.
         """
         factor = seeds.factor
         if openness is not None:
@@ -105,40 +111,42 @@ class _Blend(torch.autograd.Function):
             factor = per_sample.index_copy_(1, seeds.gates, gated)
         factor = factor.to(features.dtype)
         if form_of("blend", features) is Form.KERNEL:
-            out, tanh = _blend(features, deltas, seeds.rows, factor, seeds.source, ends)
-        else:
-            out, tanh = _torch_blend(features, deltas, seeds._replace(factor=factor), ends)
-        return out, factor, tanh if ends else None
+            index = seeds.rows, factor, seeds.source
+            out, tanh, argmax = _blend(features, deltas, *index, ends, pooled)
+            return out, factor, tanh if ends else None, argmax if pooled else None
+        out, tanh = _torch_blend(features, deltas, seeds._replace(factor=factor), ends)
+        return out, factor, tanh, None
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        features, openness, seeds, ends, *deltas = inputs
-        _, factor, tanh = output
+        features, openness, seeds, ends, _, *deltas = inputs
+        _, factor, tanh, argmax = output
         ctx.ends = ends
         ctx.sizes = [block.shape[_ROWS] for block in deltas]
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         kept = () if openness is None else deltas  # they serve the gradient of the gates alone
         index = seeds._replace(factor=factor)
-        ctx.save_for_backward(features if ends else None, tanh, *index, *kept)
+        ctx.save_for_backward(features if ends else None, tanh, argmax, *index, *kept)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        features, tanh, *saved = ctx.saved_tensors
+        features, tanh, argmax, *saved = ctx.saved_tensors
         seeds = SeedIndex(*saved[: len(SeedIndex._fields)])
         deltas = saved[len(SeedIndex._fields) :]
         grad = grads[0].contiguous()
         inputs = grad, features, tanh, deltas, seeds.gates if deltas else None
         where = seeds.rows, seeds.factor, seeds.source, ctx.ends, ctx.sizes
         if form_of("blend", grad) is Form.KERNEL:
-            features_grad, sums, *delta_grads = _blend_backward(*inputs, *where)
+            features_grad, sums, *delta_grads = _blend_backward(*inputs, argmax, *where)
             sums = sums.sum(-1)
         else:
             features_grad, sums, *delta_grads = _torch_gradients(*inputs, *where)
         openness = None
         if deltas:
             openness = (sums * seeds.gate_factor).masked_fill_(seeds.gate_silent, 0.0)
-        return features_grad if ctx.ends else grad, openness, None, None, *delta_grads
+        changed = ctx.ends or argmax is not None
+        return features_grad if changed else grad, openness, None, None, None, *delta_grads
 
 
 def _torch_blend(
@@ -166,7 +174,7 @@ def _torch_gradients(
     *where: Any,
 ) -> list[Tensor]:
     """Return the gradient of the features, gradient times delta of the gates [B, G], and the
-    gradients of all deltas; arguments of the operator `blend_backward`.
+    gradients of all deltas; arguments of the operator `blend_backward`, without pooling.
     """
     rows, factor, source, ends, sizes = where
     row_grads = take_rows(grad, rows)
@@ -214,42 +222,48 @@ def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 @operator(
     "blend(Tensor features, Tensor[] deltas, Tensor rows, Tensor factor, Tensor source, "
-    "SymInt[] ends) -> (Tensor, Tensor)"
+    "SymInt[] ends, bool pooled) -> (Tensor, Tensor, Tensor)"
 )
 def _blend(
     call: Call, features: Tensor, deltas: Sequence[Tensor], *where: Any
-) -> tuple[Tensor, Tensor]:
-    *index, ends = where
+) -> tuple[Tensor, Tensor, Tensor]:
+    *index, ends, pooled = where
+    shape = features.shape
     multiplied = sum(ends[1::2]) - sum(ends[::2])
-    out = torch.empty_like(features, memory_format=torch.contiguous_format)
-    tanh = features.new_empty(*features.shape[:_ROWS], multiplied, features.shape[-1])
-    tensors = features.contiguous(), out, None, None, 0, None, tanh
-    call("blend", *_index_args(features, *index), *tensors, *_delta_args(deltas, ends, ()))
-    return out, tanh
+    sides = shape[1:3] if pooled else (0, 0)
+    size = (shape[0], *(side // 2 for side in sides), *shape[_ROWS:]) if pooled else shape
+    out = features.new_empty(size)
+    tanh = features.new_empty(*shape[:_ROWS], multiplied, shape[-1])
+    argmax = features.new_empty(size if pooled else 0, dtype=torch.uint8)
+    tensors = features.contiguous(), out, None, None, 0, None, tanh, *sides, argmax
+    call("blend", *_index_args(shape, *index), *tensors, *_delta_args(deltas, ends, ()))
+    return out, tanh, argmax
 
 
 @operator(
     "blend_backward(Tensor grad, Tensor? features, Tensor? tanh, Tensor[] deltas, Tensor? gates, "
-    "Tensor rows, Tensor factor, Tensor source, SymInt[] ends, SymInt[] sizes) -> Tensor[]"
+    "Tensor? argmax, Tensor rows, Tensor factor, Tensor source, SymInt[] ends, SymInt[] sizes) "
+    "-> Tensor[]"
 )
 def _blend_backward(call: Call, grad: Tensor, *args: Any) -> list[Tensor]:
-    features, tanh, deltas, gates, *index, ends, sizes = args
-    *lead, _, channels = grad.shape
-    features_grad = grad.new_empty(grad.shape if ends else 0)
-    sums = grad.new_empty(lead[0], 0 if gates is None else gates.shape[0], channels)
-    delta_grads = [grad.new_empty(*lead, seeds, channels) for seeds in sizes]
-    inputs = make_contiguous(features), features_grad if ends else None, grad.contiguous()
-    tensors = *inputs, gates, sums.shape[1], sums, tanh
+    features, tanh, deltas, gates, argmax, *index, ends, sizes = args
+    sides = (0, 0) if argmax is None else (2 * grad.shape[1], 2 * grad.shape[2])
+    shape = grad.shape if argmax is None else (grad.shape[0], *sides, *grad.shape[_ROWS:])
+    changed = ends or argmax is not None
+    features_grad = grad.new_empty(shape if changed else 0)
+    sums = grad.new_empty(shape[0], 0 if gates is None else gates.shape[0], shape[-1])
+    delta_grads = [grad.new_empty(*shape[:_ROWS], seeds, shape[-1]) for seeds in sizes]
+    inputs = make_contiguous(features), features_grad if changed else None, grad.contiguous()
+    tensors = *inputs, gates, sums.shape[1], sums, tanh, *sides, argmax
     blocks = _delta_args(deltas, ends, delta_grads)
-    call("blend_backward", *_index_args(grad, *index), *tensors, *blocks)
+    call("blend_backward", *_index_args(shape, *index), *tensors, *blocks)
     return [features_grad, sums, *delta_grads]
 
 
 def _index_args(
-    features: Tensor, rows: Tensor, factor: Tensor, source: Tensor
+    shape: Sequence[int], rows: Tensor, factor: Tensor, source: Tensor
 ) -> tuple[Tensor | int, ...]:
-    """Return sizes and indices in the order of the kernels' arguments."""
-    shape = features.shape
+    """Return sizes and indices in the order of the kernels' arguments.  shape: of the features."""
     seeds = rows.shape[0]
     sizes = shape[0], math.prod(shape[1:_ROWS]), *shape[_ROWS:], seeds
     return *sizes, source, rows, factor.contiguous(), seeds * (factor.dim() > 1)

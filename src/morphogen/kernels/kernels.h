@@ -67,6 +67,45 @@ INLINE void fence(int far) {
 #endif
 }
 
+#define TILE 512 /* floats pooled at a time */
+
+/* Largest of every four and its position: the first of equals, or the last NaN. */
+INLINE void largest(const float *restrict a, const float *restrict b, const float *restrict c, const float *restrict d,
+                    float *restrict out, uint8_t *restrict argmax, Size count) {
+    int32_t places[TILE]; /* as wide as the floats, so that one instruction serves many */
+    for (Size first = 0; first < count; first += TILE) {
+        const Size many = count - first < TILE ? count - first : TILE;
+        LANES(many) {
+            const float e = a[first + i], f = b[first + i], g = c[first + i], h = d[first + i];
+            const int32_t one = (f > e) | (f != f);
+            const float top = one ? f : e;
+            const int32_t two = (g > top) | (g != g);
+            const float left = two ? g : top;
+            const int32_t three = (h > left) | (h != h);
+            out[first + i] = three ? h : left;
+            places[i] = three ? 3 : two ? 2 : one;
+        }
+        LANES(many) argmax[first + i] = (uint8_t)places[i];
+    }
+}
+
+/* Gradient at the position of the largest; 0 elsewhere. */
+INLINE void unpool_row(const float *restrict grad, const uint8_t *restrict argmax, float *restrict a, float *restrict b,
+                       float *restrict c, float *restrict d, Size count) {
+    int32_t places[TILE];
+    for (Size first = 0; first < count; first += TILE) {
+        const Size many = count - first < TILE ? count - first : TILE;
+        LANES(many) places[i] = argmax[first + i];
+        LANES(many) {
+            const float g = grad[first + i];
+            a[first + i] = places[i] == 0 ? g : 0.0f;
+            b[first + i] = places[i] == 1 ? g : 0.0f;
+            c[first + i] = places[i] == 2 ? g : 0.0f;
+            d[first + i] = places[i] == 3 ? g : 0.0f;
+        }
+    }
+}
+
 /* Activations of one network in memory. */
 typedef struct {
     float *at;   /* of the first pixel of the first sample; NULL = none */
@@ -89,6 +128,8 @@ PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssiz
 PyObject *morphogen_sums(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_standardise(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_standardise_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_attention(PyObject *self, PyObject *const *args, Py_ssize_t given);

@@ -58,7 +58,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels of `morphogen.kernels`.", -1, methods};
 
-#define VERSION 2 /* of the arguments of all kernels; `native.py` expects it */
+#define VERSION 3 /* of the arguments of all kernels; `native.py` expects it */
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *made = PyModule_Create(&module);

@@ -21,7 +21,7 @@ def _load_extension() -> Any:
 
 _native = _load_extension()
 # an extension that was compiled earlier takes other arguments
-AVAILABLE = getattr(_native, "VERSION", None) == 2
+AVAILABLE = getattr(_native, "VERSION", None) == 3
 # the processor has the instructions of the convolution kernels
 CAN_CONVOLVE = AVAILABLE and _native.convolves()
 _DTYPES = (torch.float32, torch.int64, torch.uint8)

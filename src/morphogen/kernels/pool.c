@@ -2,45 +2,6 @@
 
 #include "kernels.h"
 
-#define TILE 512 /* floats pooled at a time */
-
-/* Largest of every four and its position: the first of equals, or the last NaN. */
-INLINE void largest(const float *restrict a, const float *restrict b, const float *restrict c, const float *restrict d,
-                    float *restrict out, uint8_t *restrict argmax, Size count) {
-    int32_t places[TILE]; /* as wide as the floats, so that one instruction serves many */
-    for (Size first = 0; first < count; first += TILE) {
-        const Size many = count - first < TILE ? count - first : TILE;
-        LANES(many) {
-            const float e = a[first + i], f = b[first + i], g = c[first + i], h = d[first + i];
-            const int32_t one = (f > e) | (f != f);
-            const float top = one ? f : e;
-            const int32_t two = (g > top) | (g != g);
-            const float left = two ? g : top;
-            const int32_t three = (h > left) | (h != h);
-            out[first + i] = three ? h : left;
-            places[i] = three ? 3 : two ? 2 : one;
-        }
-        LANES(many) argmax[first + i] = (uint8_t)places[i];
-    }
-}
-
-/* Gradient at the position of the largest; 0 elsewhere. */
-INLINE void unpool_row(const float *restrict grad, const uint8_t *restrict argmax, float *restrict a, float *restrict b,
-                       float *restrict c, float *restrict d, Size count) {
-    int32_t places[TILE];
-    for (Size first = 0; first < count; first += TILE) {
-        const Size many = count - first < TILE ? count - first : TILE;
-        LANES(many) places[i] = argmax[first + i];
-        LANES(many) {
-            const float g = grad[first + i];
-            a[first + i] = places[i] == 0 ? g : 0.0f;
-            b[first + i] = places[i] == 1 ? g : 0.0f;
-            c[first + i] = places[i] == 2 ? g : 0.0f;
-            d[first + i] = places[i] == 3 ? g : 0.0f;
-        }
-    }
-}
-
 typedef struct {
     Size samples, height, width, wide; /* wide: rows * channels */
     const float *x;

@@ -35,10 +35,10 @@ from morphogen.config.spec import find_host, resolve
 from morphogen.device.malloc import keep_freed_memory
 
 KERNELS = {  # operators that a kernel serves
-    **{
-        name: (name,)
-        for name in ("attention", "blend", "conv", "norm", "pool", "standardise", "sums")
-    },
+    **{name: (name,) for name in ("attention", "conv", "norm", "standardise", "sums")},
+    "blend": ("blend", "blend_and_pool"),
+    "blend_and_pool": ("blend_and_pool",),
+    "pool": ("blend_and_pool", "pool"),
 }
 SETTINGS = {
     "digits_e8": ("digits", 8),

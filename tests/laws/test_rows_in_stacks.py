@@ -83,6 +83,7 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "conv 3x3": conv(8, 8, 3),
     "conv 1x1": conv(4, 16, 1),
     "conv of few channels": conv(2, 2, 3),
+    "conv of one channel": conv(1, 4, 3),
     "conv to few channels": conv(8, 2, 1),
     "conv of other channels": conv(6, 6, 3),
     "conv of odd sides": conv(8, 8, 3, side=5),

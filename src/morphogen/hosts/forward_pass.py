@@ -17,7 +17,7 @@ from morphogen.hosts.seed_module import Modules, gate_openness
 from morphogen.hosts.sites import SlotIndex, SlotParams
 from morphogen.kernels.blend import blend
 from morphogen.kernels.pool import max_pool2d
-from morphogen.kernels.take import seed_inputs, take_rows
+from morphogen.kernels.take import seed_inputs, take_row_blocks, take_rows
 from morphogen.state.env import Instance
 from morphogen.vocab.blueprint import Blueprint
 
@@ -99,11 +99,12 @@ def _apply_slot(
     if index.parent_row is not None:
         h = take_rows(h, index.parent_row)
         rows = rows._replace(env=index.row_env)
+    sizes = list(plan.sizes)
     if net.host.isolates or not h.requires_grad:
-        inputs = take_rows(h.detach(), index.input_rows)
+        *blocks, gate_inputs = take_row_blocks(h.detach(), index.input_rows, sizes)
     else:
         inputs = seed_inputs(h, index.input_rows, index.seeds.source, index.seeds.gates)
-    *blocks, gate_inputs = inputs.split_with_sizes(list(plan.sizes), -2)
+        *blocks, gate_inputs = inputs.split_with_sizes(sizes, -2)
     codes = [group.blueprint for group in plan.groups]
     *seeds, gates = params
     openness = None

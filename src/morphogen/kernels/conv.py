@@ -40,10 +40,6 @@ def stacked_conv(x: Tensor, weight: Tensor) -> Tensor:
     form = form_of("conv", x, weight)
     if form is Form.MATRIX:
         return _matrix_conv(x, weight)
-    if form is Form.ORDERED and weight.shape[0] == 1 and not _is_depthwise(x, weight):
-        # torch computes a single group in another order than several
-        both = stacked_conv(torch.cat((x, x), -2), torch.cat((weight, weight)))
-        return both[..., :1, :].contiguous()
     if form in (Form.KERNEL, Form.ORDERED):
         return apply_function(_Conv, x, weight, form)
     return _torch_conv(x, weight)
@@ -99,13 +95,32 @@ def _ordered_conv(x: Tensor, weight: Tensor) -> Tensor:
     if _is_depthwise(x, weight):  # an output has the products of one kernel, which one thread adds
         return _torch_conv(x, weight)
     with one_thread(x.device):  # threads of torch add the parts of each
-        return _torch_conv(x, weight)
+        if not _needs_company(x, weight):
+            return _torch_conv(x, weight)
+        rows = weight.shape[0]
+        return _torch_conv(_twice(x), _twice(weight, 0))[..., :rows, :].contiguous()
+
+
+def _needs_company(x: Tensor, weight: Tensor) -> bool:
+    """Return True where torch computes these rows in another order than more of them: a single
+    group, or three of one channel each, which it takes for colours.
+    """
+    few = weight.shape[0] == 1 or x.shape[3:] == (3, 1)
+    return few and not _is_depthwise(x, weight)
+
+
+def _twice(part: Tensor, axis: int = -2) -> Tensor:
+    return torch.cat((part, part), axis)
 
 
 def _ordered_gradients(
     grad: Tensor, x: Tensor, weight: Tensor, needs: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of x, empty unless it `needs` one, and weight."""
+    if _needs_company(x, weight):
+        rows = weight.shape[0]
+        both = _ordered_gradients(_twice(grad), _twice(x), _twice(weight, 0), needs)
+        return both[0][..., :rows, :] if needs else both[0], both[1][:rows]
     images, flat = _to_torch(x, weight)
     kernel = weight.shape[-1]
     sizes = (1, 1), (kernel // 2,) * 2, (1, 1), False, (0, 0), images.shape[1] // flat.shape[1]

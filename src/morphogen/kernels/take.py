@@ -2,18 +2,29 @@
 innermost.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from morphogen.compat import apply_function
+from morphogen.kernels import Form, form_of
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Select rows in the given order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
     chosen = x.flatten(0, -3).index_select(1, rows)  # of three axes: far faster
     return chosen.view(*x.shape[:-2], rows.shape[0], x.shape[-1])
+
+
+def take_row_blocks(x: Tensor, rows: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """Select rows, block by block.  x [B, ..., R, C], rows int64 [N], sizes sum to N -> [B, ..., n,
+    C] each.
+    """
+    if form_of("take_row_blocks", x) is Form.KERNEL:  # convolutions copy parts of a larger block
+        return [take_rows(x, part) for part in rows.split_with_sizes(sizes)]
+    return take_rows(x, rows).split_with_sizes(sizes, -2)
 
 
 def seed_inputs(x: Tensor, rows: Tensor, source: Tensor, gates: Tensor) -> Tensor:

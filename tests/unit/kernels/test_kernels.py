@@ -73,7 +73,7 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
         agree(normalised(2), x.requires_grad_(), *factors)
 
 
-def scene(shape, *, gated, multiplied):
+def scene(shape, *, gated, multiplied, pooled=False):
     """A blend and its arguments.  Seeds are in the reverse order of the rows; seeds of even
     rows are silent.
     """
@@ -90,30 +90,32 @@ def scene(shape, *, gated, multiplied):
     seeds = build_seed_index(row, alpha, row % 4 == 0, gates, count=rows)
 
     def run(features, openness, *deltas):
-        return blend(features, deltas, seeds, multiplied=spans, openness=openness)
+        return blend(features, deltas, seeds, multiplied=spans, openness=openness, pooled=pooled)
 
     openness = noise(samples, len(gates), seed=9).requires_grad_() if gated else None
     return run, leaf(*shape, seed=9), openness, *(delta.requires_grad_() for delta in deltas)
 
 
-@given(SHAPES, st.booleans(), st.booleans())
-def test_blending_equals_plain_torch(shape, gated, multiplied):
-    agree(*scene(shape, gated=gated, multiplied=multiplied))
+@given(SHAPES, st.booleans(), st.booleans(), st.booleans())
+def test_blending_equals_plain_torch(shape, gated, multiplied, pooled):
+    if pooled and min(shape[1:3]) < 2:
+        shape = (shape[0], 2, 3, *shape[3:])
+    agree(*scene(shape, gated=gated, multiplied=multiplied, pooled=pooled))
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 # a pair of pixels fills a piece; a single one is more than a piece
 @pytest.mark.parametrize("rows", [130, 1100])
-def test_blending_of_many_rows_equals_plain_torch(rows):
-    agree(*scene((2, 2, 3, rows, 16), gated=True, multiplied=True))
+def test_blending_of_many_rows_equals_plain_torch(rows, pooled):
+    agree(*scene((2, 2, 4, rows, 16), gated=True, multiplied=True, pooled=pooled))
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=64))
 def test_the_tanh_of_a_blend_is_exact_to_a_few_units_in_the_last_place(values):
     deltas = torch.tensor([*values, 0.0, 1e-20, -1e-20, torch.inf, -torch.inf]).view(1, 1, 1, 1, -1)
     row = torch.zeros(1, dtype=torch.int64)
-    _, tanh = torch.ops.morphogen.blend(
-        torch.ones_like(deltas), [deltas], row, torch.ones(1), row, [0, 1]
-    )
+    index = row, torch.ones(1), row, [0, 1]
+    _, tanh, _ = torch.ops.morphogen.blend(torch.ones_like(deltas), [deltas], *index, False)
     torch.testing.assert_close(tanh.double(), torch.tanh(deltas.double()), rtol=6e-7, atol=1e-37)
 
 
@@ -145,9 +147,10 @@ def test_the_compiler_takes_gradients_of_the_arguments_of_kernels():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_large_blends_are_written_past_the_cache_and_equal():
+@pytest.mark.parametrize("pooled", [True, False])
+def test_large_blends_are_written_past_the_cache_and_equal(pooled):
     shape = (4, 32, 32, 104, 8)  # 13 MiB
-    run, features, _, *deltas = scene(shape, gated=False, multiplied=True)
+    run, features, _, *deltas = scene(shape, gated=False, multiplied=True, pooled=pooled)
     joint = run(features, None, *deltas)
     for b in range(shape[0]):  # one sample is small
         assert torch.equal(

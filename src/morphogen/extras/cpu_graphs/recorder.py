@@ -1,10 +1,12 @@
 """Recorder of passes on a CPU, and the plan of the memory that their results share."""
 
-from bisect import insort
+import math
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import torch
@@ -92,8 +94,7 @@ def _tensor_at(memory: Tensor, place: _Place | Tensor) -> Tensor:
     if isinstance(place, Tensor):
         return place
     offset = (place.block.offset + place.offset) // place.dtype.itemsize
-    empty = torch.empty(0, dtype=place.dtype, device="cpu")
-    return empty.set_(memory.untyped_storage(), offset, place.shape, place.stride)
+    return memory.view(place.dtype).as_strided(place.shape, place.stride, offset)
 
 
 def _address_at(memory: Tensor, place: _Place | Tensor) -> int:
@@ -111,27 +112,38 @@ class _FillingForm(NamedTuple):
     accepted: frozenset[str]  # all arguments
 
 
+class _Traits(NamedTuple):
+    """Properties of an operator, which the record of every call needs."""
+
+    kernel: Callable[..., Any] | None  # of the project
+    composite: bool  # computed by other operators
+    view: bool
+    written: frozenset[str]  # arguments whose memory it writes to
+    fills: bool  # its results, which are not empty memory
+    form: _FillingForm | None
+
+
 # not declared as views
 _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
 
 
-@cache
-def _is_view(operator: Any) -> bool:
-    tagged = torch.Tag.inplace_view in operator.tags
-    return operator.is_view or tagged or operator.overloadpacket.__name__ in _VIEWS
-
-
-@cache
-def _written_names(operator: Any) -> frozenset[str]:
-    """Return the names of the arguments whose memory the operator writes to."""
-    return frozenset(
-        arg.name
-        for arg in schema_arguments(operator)
-        if arg.alias_info is not None and arg.alias_info.is_write and not _is_view(operator)
+@cache  # one lookup a call: the operators of torch are hashed by Python
+def _traits(operator: Any) -> _Traits:
+    name = operator.overloadpacket.__name__
+    view = operator.is_view or torch.Tag.inplace_view in operator.tags or name in _VIEWS
+    aliases = {arg.name: arg.alias_info for arg in schema_arguments(operator)}
+    changed = [name for name, alias in aliases.items() if alias is not None and alias.is_write]
+    written = frozenset(() if view else changed)
+    return _Traits(
+        kernel=KERNELS.get(operator),
+        composite=is_composite(operator) and not written,
+        view=view,
+        written=written,
+        fills="empty" not in name,
+        form=_filling_form(operator),
     )
 
 
-@cache
 def _filling_form(operator: Any) -> _FillingForm | None:
     """Return the overload with the same arguments that fills given memory, or None."""
     packet = operator.overloadpacket
@@ -165,26 +177,26 @@ class _Tape(UnguardedMode):
     ) -> Any:
         """Run and record an operator."""
         kwargs = kwargs or {}
-        written = _written_names(func)
-        if func in KERNELS:
-            return self._run_kernel(func, args)
-        if is_composite(func) and not written:  # below autograd, as within a kernel of the project
+        traits = _traits(func)
+        if traits.kernel is not None:
+            return self._run_kernel(traits.kernel, args)
+        if traits.composite:  # below autograd, as within a kernel of the project
             with self:
                 return func.decompose(*args, **kwargs)
-        if _is_view(func):
+        if traits.view:
             return func(*args, **kwargs)
         if reads_host(func, args, kwargs):
             raise RuntimeError(f"{func} reads a value on the host")
-        if written:
+        if traits.written:
             if self.buffers_only:
-                self._refuse_inputs(func, written, args, kwargs)
+                self._refuse_inputs(func, traits.written, args, kwargs)
             self._add(unchecked_operator(func), args, kwargs)
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         results = result if isinstance(result, tuple | list) else (result,)
         self._allocate(results)
-        if "empty" not in func.overloadpacket.__name__:
-            self._add_result(func, args, kwargs, results)
+        if traits.fills:
+            self._add_result(func, traits.form, args, kwargs, results)
         return result
 
     def bind(self) -> "CpuGraph":
@@ -197,12 +209,12 @@ class _Tape(UnguardedMode):
             calls.append((call, _replace(args, place), _replace(kwargs, place)))
         return CpuGraph(calls, memory, self._calls)
 
-    def _run_kernel(self, func: Any, args: tuple) -> Any:
+    def _run_kernel(self, kernel: Callable[..., Any], args: tuple) -> Any:
         """Run an operator of the project, and record its parts: copies of inputs, and
         kernels.
         """
         with self:
-            return KERNELS[func](self._call_kernel, *args)
+            return kernel(self._call_kernel, *args)
 
     def _call_kernel(self, name: str, *args: Any) -> None:
         """Run and record a kernel."""
@@ -211,10 +223,14 @@ class _Tape(UnguardedMode):
         call_kernel(name, *args)
 
     def _add_result(
-        self, func: Any, args: tuple, kwargs: dict[str, Any], results: Sequence
+        self,
+        func: Any,
+        form: _FillingForm | None,
+        args: tuple,
+        kwargs: dict[str, Any],
+        results: Sequence,
     ) -> None:
         """Record an operator that fills its results, or copies them where it cannot."""
-        form = _filling_form(func)
         if form is None or any(item is None for item in results):
             self._add(partial(_copy_results, unchecked_operator(func)), (results, args, kwargs), {})
             return
@@ -265,21 +281,33 @@ def plan_memory(blocks: Sequence[Block]) -> int:
 
     A block gets the first gap that holds it.
     """
-    live: list[tuple[int, int, int]] = []  # start, end and last call, in order
+    gaps: list[tuple[float, float]] = [(0, math.inf)]  # start and end, in order
+    used: list[tuple[int, int, int]] = []  # heap of last call, start and end
     total = 0
-    for block in blocks:
-        first = block.first
+    for block in (block for block in blocks if block.nbytes):
+        while used and used[0][0] < block.first:
+            _, *freed = heappop(used)
+            _add_gap(gaps, *freed)
         size = -(-block.nbytes // _ALIGNMENT) * _ALIGNMENT
-        live = [part for part in live if part[2] >= first]
-        start = 0
-        for other, end, _ in live:
-            if start + size <= other:
-                break
-            start = end
-        block.offset = start
-        insort(live, (start, start + size, block.last))
-        total = max(total, start + size)
+        at = next(i for i, (start, end) in enumerate(gaps) if end - start >= size)
+        start, end = gaps.pop(at)
+        block.offset = int(start)
+        if start + size < end:
+            gaps.insert(at, (start + size, end))
+        heappush(used, (block.last, block.offset, block.offset + size))
+        total = max(total, block.offset + size)
     return total
+
+
+def _add_gap(gaps: list[tuple[float, float]], start: float, end: float) -> None:
+    """Add a gap, joined with its neighbours; the last gap has no end."""
+    at = bisect(gaps, (start, end))
+    if gaps[at][0] == end:
+        end = gaps.pop(at)[1]
+    if at and gaps[at - 1][1] == start:
+        at -= 1
+        start = gaps.pop(at)[0]
+    gaps.insert(at, (start, end))
 
 
 def _replace(node: Any, change: Callable[[Any], Any]) -> Any:

@@ -99,6 +99,8 @@ from morphogen.hosts.host_networks import HostRows as HostRows
 from morphogen.hosts.layout import ParamLayout as ParamLayout
 from morphogen.hosts.layout import ParamLeaf as ParamLeaf
 from morphogen.hosts.layout import fan_in_leaf as fan_in_leaf
+from morphogen.hosts.module_host import host_from_module as host_from_module
+from morphogen.hosts.module_stages import Slot as Slot
 from morphogen.hosts.net import Net as Net
 from morphogen.hosts.plan import Plan as Plan
 from morphogen.hosts.seed_module import SeedModule as SeedModule

@@ -29,6 +29,7 @@ __all__ = [
     "build_tree",
     "compiled_graphs",
     "copy_each",
+    "count_writes",
     "div_each",
     "field_names",
     "is_composite",
@@ -123,6 +124,11 @@ def is_composite(operator: Any) -> bool:
 def storage_key(tensor: Tensor) -> int:
     """Return the identity of the memory of a tensor, which tensors without elements have too."""
     return tensor.untyped_storage()._cdata
+
+
+def count_writes(tensor: Tensor) -> int:
+    """Return the number of writes to a tensor in place since it was made."""
+    return tensor._version
 
 
 def storage_of(tree: Any) -> Any:

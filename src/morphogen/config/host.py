@@ -108,6 +108,20 @@ class Host:
         """Numbers that tell one host from another, in the form of JSON, for events."""
         return {"host": repr(self)}
 
+    def for_data(self, data: Any) -> "Host":
+        """Return the host for the samples of a data set or of its name; by default, it has its
+        shape already.
+
+        Raises: ConfigError for data whose shape the host has to know, and does not.
+        """
+        return self
+
+    def start_values(self) -> Any:
+        """Return the parameters of hosts at the start of an episode, float32 [K, P], a row for each
+        env in turn; NaN and None: they are drawn.
+        """
+        return None
+
     def module_name(self, blueprint: str) -> str:
         """Return the name of the module, in the registry of blueprints, that a blueprint is on this
         host.

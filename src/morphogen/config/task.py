@@ -102,6 +102,8 @@ class TaskSpec(Spec):
     """Of the run, in the form of a config file."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.host, Host):
+            object.__setattr__(self, "host", self.host.for_data(self.dataset))
         super().__post_init__()
         host = self.host
         assert isinstance(host, Host)  # a name was replaced

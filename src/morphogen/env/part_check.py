@@ -17,7 +17,7 @@ from morphogen.config.parts import BLUEPRINTS, HOSTS, RULES
 from morphogen.config.registry import error_line, is_ours
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.host_networks import Features, HostRows
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.net import Net
 from morphogen.hosts.seed_module import SeedModule, seed_layout
@@ -103,15 +103,16 @@ def host_fault(net: Net) -> str:
     rows = HostRows(
         net.host_layout.split(flat), net.networks.masks(reference_rows(net.host), flat), None
     )
-    h = net.networks.embed(draw_inputs(net.host, ROWS, SAMPLES))
+    h: Any = net.networks.embed(draw_inputs(net.host, ROWS, SAMPLES))
     for i, slot in enumerate(net.host.all_slots):
         h = net.networks.stage(i, h, rows)
+        features = h.features if isinstance(h, Features) else h
         if fault := form_fault(
-            f"features at {slot.name}", h, (SAMPLES, *slot.size, ROWS, slot.channels)
+            f"features at {slot.name}", features, (SAMPLES, *slot.size, ROWS, slot.channels)
         ):
             return fault
         if slot.pooled:
-            h = h[:, : slot.size[0] // 2, : slot.size[1] // 2]
+            h = features[:, : slot.size[0] // 2, : slot.size[1] // 2]
     answers = net.host.input_shape if net.host.causal else ()
     return form_fault(
         "logits", net.networks.head(h, rows), (ROWS, SAMPLES, *answers, net.host.classes)

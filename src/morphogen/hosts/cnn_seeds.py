@@ -30,6 +30,7 @@ class CnnBlueprint(SeedModule):
     """A blueprint of the package for features [B, H, W, R, C]."""
 
     code: Blueprint
+    fits = ("images",)
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

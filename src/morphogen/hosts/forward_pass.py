@@ -3,13 +3,13 @@ rows that hold it.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from morphogen.hosts.cnn_seeds import CnnBlueprint, cnn_deltas
-from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.host_networks import Features, HostRows
 from morphogen.hosts.layout import Leaves
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import SlotPlan
@@ -87,11 +87,14 @@ def used_classes(instance: Instance, net: Net) -> Tensor:
 
 
 def _apply_slot(
-    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
-) -> tuple[Tensor, HostRows]:
+    h: Any, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
+) -> tuple[Any, HostRows]:
     """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the
     result if `pooled`.
     """
+    if isinstance(h, Features):
+        after, next_rows = _apply_slot(h.features, rows, slot_seeds, s, net=net, pooled=pooled)
+        return Features(after, _continue_rows(h.carried, slot_seeds, s)), next_rows
     index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
     if s is None or index is None or params is None:
         return max_pool2d(h) if pooled else h, rows
@@ -115,6 +118,17 @@ def _apply_slot(
     how = plan.multiplied_spans
     h = blend(h, deltas, index.seeds, multiplied=how, openness=openness, pooled=pooled)
     return h, rows
+
+
+def _continue_rows(
+    carried: dict[str, Tensor], slot_seeds: SlotSeeds, s: int | None
+) -> dict[str, Tensor]:
+    """Return the values that cross a slot for the rows after it.  [R, ...] each."""
+    index = None if s is None else slot_seeds.indices[s]
+    if index is None or index.parent_row is None:
+        return carried
+    parent = index.parent_row
+    return {name: value.index_select(0, parent) for name, value in carried.items()}
 
 
 def _seed_deltas(

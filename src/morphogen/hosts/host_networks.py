@@ -35,6 +35,15 @@ class HostRows(NamedTuple):
         return values if self.env is None else values.index_select(0, self.env)
 
 
+class Features(NamedTuple):
+    """Features at a slot, of a host with values that are computed before it and used after it."""
+
+    features: Tensor
+    """[B, ..., R, C]."""
+    carried: dict[str, Tensor]
+    """{name: [R, ...]}; no seed sees them, and rows take them along."""
+
+
 @runtime_checkable
 class HostNetworks(Protocol):
     """Networks of all envs at once.  Rows are networks; rows of one env share its parameters.
@@ -73,15 +82,15 @@ class HostNetworks(Protocol):
         """
         ...
 
-    def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
+    def stage(self, i: int, x: Any, rows: HostRows) -> Tensor | Features:
         """Compute the layers between slot i - 1 and slot i.
 
         Shapes: x [B, ..., R, C], or [B, ..., 1, C] shared by all rows before the first slot -> [B,
-        ..., R, C'].
+        ..., R, C'].  A host whose values cross slots returns and takes `Features`.
         """
         ...
 
-    def head(self, x: Tensor, rows: HostRows) -> Tensor:
+    def head(self, x: Any, rows: HostRows) -> Tensor:
         """Return logits.  x [B, ..., R, C], features after the last slot -> [R, B, classes]."""
         ...
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any
 
+from torch import Tensor
+
 from morphogen.config.host import Host
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
@@ -88,6 +90,8 @@ class Net:
     """[S]."""
     gate_layouts: tuple[ParamLayout, ...] = _derived_field()
     """[S]."""
+    start: Tensor | None = field(init=False, repr=False, compare=False)
+    """Of `Host.start_values`."""
 
     def __post_init__(self) -> None:
         slots = self.slots
@@ -124,6 +128,7 @@ class Net:
             "host_layout": networks.layout(),
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
+            "start": self.host.start_values(),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

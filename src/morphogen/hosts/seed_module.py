@@ -47,6 +47,8 @@ class SeedModule(ABC):
     """
 
     name: str
+    fits = ("dense", "images", "sequences")
+    """Features of the hosts that list the blueprint among theirs."""
 
     @abstractmethod
     def leaves(self, channels: int) -> tuple[ParamLeaf, ...]:

@@ -29,7 +29,8 @@ def reset(
     Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode
     int64 [E] -> EnvState [E].
     ledger: `Rule.init`; window: losses that the governor remembers (`GovernorSpec.window`).
-    Promise: the host is the initial draw; every other leaf has its empty value.
+    Promise: the host is the initial draw, or has the values of `Host.start_values`; every other
+    leaf has its empty value.
 
     Example:
         >>> import torch
@@ -49,7 +50,12 @@ def reset(
     table = instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
     state: Any = schema.empty_state(sizes, key, ledger)
-    host = state.host.replace(params=net.host_layout.draw(noise))
+    params = net.host_layout.draw(noise)
+    if net.start is not None:  # one row for each env in turn
+        start = net.start.to(key.device)
+        given = start.index_select(0, key[:, 2] % start.shape[0])
+        params = torch.where(given.isnan(), params, given)
+    host = state.host.replace(params=params)
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked
     # parts.

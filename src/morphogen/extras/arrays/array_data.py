@@ -30,6 +30,11 @@ class ArrayData:
     name: str
     splits: Splits
 
+    @property
+    def inputs(self) -> Any:
+        """Inputs of the training split, [N, *shape]."""
+        return self.splits.train.inputs
+
     def __call__(self, folder: Path) -> Splits:
         """Return the splits; the folder of data files has no effect."""
         del folder

@@ -1,5 +1,6 @@
 """Blueprints of transformer hosts: deltas on the residual stream, exactly 0 at birth."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,23 +23,26 @@ Delta = Callable[[Leaves, Tensor], Tensor]  # parameters [R, *shape], x [R, B, n
 
 @dataclass(frozen=True, slots=True)
 class TokenBlueprint(SeedModule):
-    """A blueprint of the package for features [B, n, R, d]."""
+    """A blueprint of the package for features [B, n, R, d], and for dense ones, [B, R, d]."""
 
     name: str
     sizes: Callable[[int], tuple[ParamLeaf, ...]]
     compute: Delta
+    fits: tuple[str, ...] = ("dense", "sequences")
 
     def leaves(self, channels: int) -> tuple[ParamLeaf, ...]:
         """Return the parameters of one seed."""
         return self.sizes(channels)
 
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
-        """Return the deltas of R seeds.  x [B, n, R, d] -> like x."""
+        """Return the deltas of R seeds.  x [B, n, R, d] or [B, R, d] -> like x."""
+        if x.dim() == 3:
+            return self.delta(params, x.unsqueeze(1)).squeeze(1)
         return sequences.rows_innermost(self.compute(params, sequences.rows_outermost(x)))
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample, all its tokens."""
-        length = slot.size[0]
+        length = math.prod(slot.size)
         matrices = [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2]
         attends = any(leaf.name == "qkv" for leaf in matrices)
         return length * (sum(leaf.size for leaf in matrices) + 2 * length * slot.channels * attends)
@@ -120,10 +124,10 @@ def _mlp(p: Leaves, x: Tensor) -> Tensor:
     return place_linear(hidden, p["down"], p["down_bias"])
 
 
-TOKEN_ATTENTION = TokenBlueprint("attention", _attention_leaves, _attention)
+TOKEN_ATTENTION = TokenBlueprint("attention", _attention_leaves, _attention, ("sequences",))
 TOKEN_NORM = TokenBlueprint("norm", _norm_leaves, _norm)
 LORA = TokenBlueprint("lora", _lora_leaves(8), _lora)
 LORA_LARGE = TokenBlueprint("lora_large", _lora_leaves(32), _lora)
 MLP_SMALL = TokenBlueprint("mlp_small", _mlp_leaves(2), _mlp)
 MLP = TokenBlueprint("mlp", _mlp_leaves(4), _mlp)
-FLEX_ATTENTION = TokenBlueprint("flex_attention", _attention_leaves, _flex_attention)
+FLEX_ATTENTION = TokenBlueprint("flex_attention", _attention_leaves, _flex_attention, ())

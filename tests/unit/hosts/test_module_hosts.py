@@ -1,0 +1,364 @@
+"""Hosts from modules of plain torch: equal to built-in hosts and to one module per env."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from support import small_states
+from torch import nn
+
+import morphogen as mg
+from morphogen.errors import ConfigError
+from morphogen.hosts.net import Net
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate_step import validate
+from morphogen.testing import laws
+from morphogen.testing.builders.tree_equality import leaves
+
+SPECS = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
+ENVS = 3
+
+
+class Cnn(nn.Module):
+    """The CNN host of the digits as a plain module."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv0 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
+        self.norm0 = nn.GroupNorm(1, 4)
+        self.act0 = nn.ReLU(inplace=True)
+        self.pool = nn.MaxPool2d(2)
+        self.conv1 = nn.Conv2d(4, 8, 3, padding=1, bias=False)
+        self.norm1 = nn.GroupNorm(1, 8)
+        self.act1 = nn.ReLU(inplace=True)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.pool(self.act0(self.norm0(self.conv0(x))))
+        x = self.act1(self.norm1(self.conv1(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Skips(nn.Module):
+    """Shortcuts past two slots, a normalisation by batch, a size that is used after a slot."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1)
+        self.grow0, self.grow1 = mg.Slot(), mg.Slot()
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(True))
+        self.head = nn.Linear(4, 5)
+        self.offset = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        first = self.stem(x)
+        count = x.shape[2] * x.shape[3]
+        h = self.grow0(first + self.offset[:, None, None])
+        h += first
+        h = h + self.grow1(self.block(h))
+        return self.head((h + first).sum((2, 3)) / count)
+
+
+class Tokens(nn.Module):
+    """Features that are sequences, weights that two layers share, and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.position = nn.Parameter(torch.randn(6, 8) * 0.02)
+        self.layer = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.25), nn.Linear(16, 8))
+        self.grow = mg.Slot()
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        h = self.embed(x.abs().long() % 11) + self.position
+        return self.head(self.grow(h + self.layer(h)).mean(1))
+
+
+class Dense(nn.Module):
+    """A perceptron."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.grow = nn.Linear(6, 8), mg.Slot()
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.grow(torch.tanh(self.first(x))))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
+    "skips": (Skips, torch.zeros(2, 6, 6)),
+    "dense": (Dense, torch.zeros(6)),
+    "tokens": (Tokens, torch.zeros(6)),
+}
+
+
+def made(case):
+    factory, example = CASES[case]
+    return mg.host_from_module(factory, example=example)
+
+
+def cnn_twin():
+    slots = {"act0": "r0c0", "pool": "r1c0", "act1": "r0c1"}
+    return mg.host_from_module(Cnn, slots=slots, example=torch.zeros(1, 8, 8))
+
+
+def play(net, state, epochs=3, samples=8):
+    """Train and validate for some epochs; return the state and every validation."""
+    plan = small_states.plan(state, net)
+    asked = small_states.every(state, net)
+    split = small_states.split(net)
+    split = split.replace(inputs=split.inputs.to(state.host.params.dtype))
+    measured = []
+    for epoch in range(epochs):
+        progress = start_epoch(state, plan, net=net)
+        for m in range(2):
+            batch = small_states.batch(net, len(state), samples, seed=10 * epoch + m)
+            batch = batch.replace(inputs=batch.inputs.to(state.host.params.dtype))
+            progress, _ = train_minibatch(progress, batch, plan, net=net, **SPECS)
+        state, _ = finish_epoch(state, progress, plan, net=net)
+        measured.append(validate(state, split, *asked, plan, net=net))
+    return state, measured
+
+
+@pytest.mark.slow
+def test_the_twin_of_the_built_in_network_trains_to_the_same_numbers():
+    ours = small_states.net()
+    twin = Net(cnn_twin(), cnn_twin().pick_slots(ours.names))
+    assert twin.kinds == ours.kinds
+    assert [leaf.shape for leaf in twin.host_layout.leaves] == [
+        leaf.shape for leaf in ours.host_layout.leaves
+    ]
+    state = small_states.double(small_states.nudge(small_states.all_kinds(ours), ours))
+    (one, measured), (other, observed) = play(ours, state), play(twin, state)
+    for name, leaf in leaves(one).items():
+        torch.testing.assert_close(leaves(other)[name], leaf, rtol=1e-10, atol=1e-10)
+    for mine, theirs in zip(measured, observed, strict=True):
+        torch.testing.assert_close(theirs.loss, mine.loss, rtol=1e-10, atol=1e-10)
+        assert theirs.accuracy.equal(mine.accuracy)
+
+
+@pytest.mark.parametrize("case", ["skips", "dense"])
+def test_hosts_without_seeds_equal_one_module_and_optimiser_per_env(case):
+    host = made(case)
+    net = Net(host, host.all_slots)
+    state = small_states.double(small_states.fresh(net, ENVS))
+    modules = []
+    for row in state.host.params:
+        module = copy.deepcopy(host.module).double().train()
+        own = dict(
+            zip([leaf.name for leaf in net.host_layout.leaves], _parts(net, row), strict=True)
+        )
+        module.load_state_dict(own, strict=False)
+        for part in module.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.track_running_stats = False
+        modules.append(module)
+    spec = small_states.SPEC
+    rates = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
+    optimisers = [torch.optim.SGD(m.parameters(), **rates) for m in modules]
+    plan = small_states.plan(state, net)
+    progress = start_epoch(state, plan, net=net)
+    for m in range(4):
+        batch = small_states.batch(net, ENVS, 8, seed=m)
+        batch = batch.replace(inputs=batch.inputs.double())
+        progress, stats = train_minibatch(progress, batch, plan, net=net, **SPECS)
+        for e, (module, optimiser) in enumerate(zip(modules, optimisers, strict=True)):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(module(batch.inputs[e]), batch.labels[e])
+            loss.backward()
+            if spec.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(module.parameters(), spec.max_grad_norm)
+            optimiser.step()
+            torch.testing.assert_close(stats.loss[e], loss.detach(), rtol=1e-10, atol=1e-10)
+    for row, module in zip(progress.weights.host, modules, strict=True):
+        trained = torch.cat([x.detach().flatten() for x in module.parameters()])
+        torch.testing.assert_close(row, trained, rtol=1e-10, atol=1e-10)
+
+
+def _parts(net, row):
+    return [part.view(leaf.shape) for leaf, part in net.host_layout.leaf_parts(row)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_module_host_keeps_the_laws_of_hosts(case):
+    laws.check_host(made(case))
+
+
+def task_of(case, **fields):
+    """A task of a module host on made-up arrays."""
+    factory, example = CASES[case]
+    inputs = small_states.normal(120, *example.shape)
+    inputs = inputs.abs().mul(3).floor() if case == "tokens" else inputs
+    labels = torch.arange(120) % 3
+    data = mg.from_arrays(f"made-up-{case}", inputs, labels)
+    host = mg.host_from_module(factory)
+    defaults = {"lifecycle": {"auto_forward": ["TRAIN", "HOLD"]}, "data": {"minibatches": 2}}
+    return mg.TaskSpec(
+        name=f"own-{case}",
+        dataset=data,
+        host=host,
+        scale=1.0,
+        mean=_like(example, 0.0),
+        std=_like(example, 1.0),
+        defaults=defaults,
+        **fields,
+    )
+
+
+def _like(example, value):
+    return (value,) * example.shape[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_env_lives_the_same_among_any_others(case):
+    env = mg.make(task_of(case), envs=4, seed=3)
+    few = mg.make(task_of(case), envs=2, seed=3)
+    ends = []
+    for world in (env, few):
+        state, seen = world.reset()
+        for _ in range(6):
+            state, step = world.step(state, mg.actions.random(world, state, seen))
+            seen = step.inputs
+        ends.append(state)
+    for name, leaf in leaves(ends[1]).items():
+        torch.testing.assert_close(
+            leaves(ends[0])[name][:2], leaf, rtol=1e-3, atol=1e-4, equal_nan=True
+        )
+
+
+def test_initial_values_follow_the_rules_of_the_layers():
+    host = made("tokens")
+    leaf = {leaf.name: leaf for leaf in host.layout().leaves}
+    assert list(leaf) == [
+        "position",
+        "embed.weight",
+        *(f"layer.{i}.{n}" for i in (0, 3) for n in ("weight", "bias")),
+    ]
+    assert leaf["embed.weight"].std == 1.0
+    assert leaf["position"].std == pytest.approx(0.02)
+    assert leaf["layer.0.weight"].bound == pytest.approx(8**-0.5)
+    assert leaf["layer.3.bias"].bound == pytest.approx(16**-0.5)
+    assert host.start_values() is None
+
+
+def test_every_env_starts_from_the_parameters_of_a_module():
+    module = Dense()
+    host = mg.host_from_module(module, example=torch.zeros(6))
+    own = torch.cat([x.detach().flatten() for x in module.parameters()])
+    assert host.start_values().equal(own.unsqueeze(0))
+    task = mg.TaskSpec(name="warm", dataset=task_of("dense").dataset, host=host)
+    state, _ = mg.make(task, envs=3).reset()
+    assert state.host.params.equal(own.expand(3, -1))
+
+
+def test_values_that_no_stream_draws_are_the_same_in_every_env():
+    def build():
+        net = Dense()
+        nn.init.orthogonal_(net.first.weight)
+        return net
+
+    host = mg.host_from_module(build, example=torch.zeros(6))
+    start = host.start_values()[0]
+    assert start[:48].isfinite().all()
+    assert start[48:].isnan().all()
+
+
+def test_dropout_draws_from_the_streams_of_its_env():
+    net = Net(made("tokens"), made("tokens").all_slots)
+    host = net.host
+    x = torch.ones(2, 4, 6).long()
+    state = small_states.fresh(net, 2)
+    split = net.host_layout.split(state.host.params)
+    streams = mg.rng.stream(mg.rng.env_keys(1, 0, 2), mg.rng.Purpose.DROPOUT)
+
+    def features(dropout):
+        rows = mg.HostRows(split, (), None, dropout)
+        return host.stage(0, host.embed(x), rows).features
+
+    assert features(None).equal(features(None))
+    assert features(streams).equal(features(streams))
+    assert not features(streams).equal(features(streams + 1))
+    assert not features(streams).equal(features(None))
+    assert host.dropout
+
+
+class Stateful(Dense):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        return super().forward(x)
+
+
+class Remembers(nn.Module):
+    """A submodule with a memory between its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x):
+        self.seen.mul_(0.9)
+        return x + self.seen
+
+
+class Draws(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+class Branches(Dense):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+class NoSlot(Dense):
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+class TwiceSlot(Dense):
+    def forward(self, x):
+        return self.head(self.grow(self.grow(self.first(x))))
+
+
+def with_part(part):
+    return lambda: nn.Sequential(nn.Linear(6, 8), part, mg.Slot(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (NoSlot, "every slot to be called once"),
+        (TwiceSlot, "2 calls of grow"),
+        (Branches, "cannot trace"),
+        (with_part(Remembers()), "a state besides its parameters"),
+        (with_part(Draws()), "draws of its own"),
+        (lambda: nn.Linear(6, 3), "at least one mg.Slot"),
+        (lambda: nn.Sequential(mg.Slot(), nn.ReLU()), "parameters that train"),
+        (lambda: 3, "a function that builds a module"),
+        (with_part(nn.Linear(9, 8)), "fails on an input of shape"),
+    ],
+)
+def test_a_module_that_cannot_be_a_host_is_refused_in_one_line(factory, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        mg.host_from_module(factory, example=torch.zeros(6))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_slot_after_an_unknown_submodule_is_refused():
+    with pytest.raises(ConfigError, match="got layer9"):
+        mg.host_from_module(Cnn, slots={"layer9": "r0c0"}, example=torch.zeros(1, 8, 8))
+
+
+def test_data_without_a_shape_needs_an_example():
+    with pytest.raises(ConfigError, match="example="):
+        mg.TaskSpec(name="own", dataset="digits", host=mg.host_from_module(Dense))

@@ -30,15 +30,19 @@ class Normalisation:
         """Return the network inputs of stored samples.  uint8 or float32 [..., C, *rest] -> float32
         [..., C, *rest].
         """
+        gain, offset = self.factors(pixels.device)
+        return pixels.to(torch.float32) * gain + offset
+
+    def factors(self, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+        """Return the factor and the offset of every channel, float32 [C, 1, ...]."""
         gain = tuple(1 / (self.scale * std) for std in self.std)
         offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-        return pixels.to(torch.float32) * self._channels(gain, pixels) + self._channels(
-            offset, pixels
-        )
+        return self._channels(gain, device), self._channels(offset, device)
 
     def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the network inputs of stored samples, and their labels."""
         return self(samples), labels
 
-    def _channels(self, values: tuple[float, ...], like: Tensor) -> Tensor:
-        return constant_table(values, torch.float32, like.device).view(-1, *(1,) * (self.dims - 1))
+    def _channels(self, values: tuple[float, ...], device: torch.device | str) -> Tensor:
+        table = constant_table(values, torch.float32, torch.device(device))
+        return table.view(-1, *(1,) * (self.dims - 1))

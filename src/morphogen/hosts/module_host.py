@@ -149,6 +149,12 @@ class ModuleHost(Host):
         ]
         return torch.cat(parts).unsqueeze(0)
 
+    def slot_path(self, name: str) -> str:
+        """Return the name of the submodule after whose output a slot is."""
+        assert self.staged is not None
+        paths = dict(zip((slot.name for slot in self.all_slots), self.staged.slots, strict=True))
+        return paths[name] if self.slot_names is None else paths[name].removesuffix(".slot")
+
     def embed(self, inputs: Tensor) -> Tensor:
         """Return the inputs as they are.  [E, B, *shape], or [B, *shape] shared by all rows."""
         return inputs
@@ -292,6 +298,26 @@ def host_from_module(
     return host if example is None else _bind(host, example.to("meta"))
 
 
+def plain_copy(host: ModuleHost, leaves: Mapping[str, Tensor]) -> nn.Module:
+    """Return a copy of the user's module with other parameters, whose batch normalisation takes the
+    statistics of its batch.
+
+    leaves: {name: [*shape]} of all parameters that train.
+    """
+    module = copy.deepcopy(host.module)
+    _forget_statistics(module)
+    module.load_state_dict(dict(leaves), strict=False)
+    return module
+
+
+def _forget_statistics(module: nn.Module) -> None:
+    """Let batch normalisation take the statistics of its batch."""
+    for _, part in submodules(module):
+        if isinstance(part, _BATCH_NORMS):
+            part.track_running_stats = False
+            part.running_mean = part.running_var = part.num_batches_tracked = None
+
+
 def _bind(host: ModuleHost, example: Tensor) -> ModuleHost:
     """Return the host for inputs like an example [*shape] on the device `meta`."""
     private, names = _prepare(host)
@@ -415,13 +441,11 @@ def _prepare(host: ModuleHost) -> tuple[nn.Module, dict[int, str]]:
     for path, part in submodules(module):
         if getattr(part, "inplace", False):
             part.inplace = False  # an input may be kept for a later stage
-        if isinstance(part, _BATCH_NORMS):
-            part.track_running_stats = False
-            part.running_mean = part.running_var = part.num_batches_tracked = None
-        elif isinstance(part, _DROPOUTS):
+        if isinstance(part, _DROPOUTS):
             place = sum(isinstance(other, KeyedDropout) for other in module.modules())
             axes = None if type(part) is nn.Dropout else 1
             module = _replace(module, path, KeyedDropout(part.p, place, axes))
+    _forget_statistics(module)
     for path in host.slot_names or {}:
         try:
             part = module.get_submodule(path)

@@ -85,6 +85,7 @@ from morphogen.extras.arrays.array_data import from_torch as from_torch
 from morphogen.extras.compare.comparison import compare as compare
 from morphogen.extras.evaluate.evaluation import evaluate as evaluate
 from morphogen.extras.export.exported import export as export
+from morphogen.extras.export.grow import grow as grow
 from morphogen.extras.inspection.inspect_run import tables as tables
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from types import ModuleType
 
 from morphogen.config.registry import REGISTRIES, error_line
 from morphogen.errors import ConfigError
@@ -29,19 +30,11 @@ def import_parts(name: str) -> None:
     Raises: ConfigError for a name without a file or module, and for one that raises or registers
     nothing.
     """
-    path = os.path.abspath(os.path.expanduser(name)) if name.endswith(_SUFFIX) else ""
-    source = path or name
+    source = _source(name)
     if source in IMPORTED:
         return
-    folder = os.path.dirname(path) or os.getcwd()
-    if folder not in sys.path:
-        sys.path.append(folder)
     before = list(_registered_parts())
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            _load(source)
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"--import: {_describe(error, name)}") from error
+    load_module(name, option="--import")
     if list(_registered_parts()) == before:
         raise ConfigError(
             f"--import: {name} registers no part: expected a call such as "
@@ -50,22 +43,44 @@ def import_parts(name: str) -> None:
     IMPORTED.append(source)
 
 
+def load_module(name: str, *, option: str) -> ModuleType:
+    """Run a Python file, or import a module by its dotted name, as `import_parts` does; return the
+    module.
+
+    option: that names it, in messages.
+    """
+    source = _source(name)
+    folder = os.path.dirname(source) or os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return _load(source)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{option}: {_describe(error, name)}") from error
+
+
+def _source(name: str) -> str:
+    """Return the absolute path of a Python file, or the name of a module."""
+    return os.path.abspath(os.path.expanduser(name)) if name.endswith(_SUFFIX) else name
+
+
 def _registered_parts() -> Iterator[tuple[str, str, int]]:
     for registry in REGISTRIES:
         for name, part in registry.registered().items():
             yield registry.group, name, id(part)
 
 
-def _load(source: str) -> None:
+def _load(source: str) -> ModuleType:
     if not source.endswith(_SUFFIX):
-        importlib.import_module(source)
-        return
+        return importlib.import_module(source)
     spec = importlib.util.spec_from_file_location(source, source)  # no name of an installed module
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[source] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
+    return module
 
 
 def _describe(error: BaseException, name: str) -> str:

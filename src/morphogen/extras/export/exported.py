@@ -1,6 +1,7 @@
 """The grown network of an env as a module of plain torch."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.extras.export.grown_slot import (
     FirstClasses,
+    GrownSequential,
     GrownSlot,
     Normalisation,
     PassThrough,
@@ -75,7 +77,8 @@ def build_plain(net: Net, state: EnvState, i: int, *, seeds: str = "all") -> nn.
     count = state.batch_size[0]
     if not 0 <= i < count:
         raise ConfigError(f"i: expected 0 .. {count - 1}, the envs of the state, got {i}")
-    row = state[i : i + 1].cpu()
+    states: Any = state
+    row = states[i : i + 1].cpu()
     made = _build_host(net, row)
     grown = {
         slot.name: _build_slot(net, row, s)
@@ -102,7 +105,11 @@ def _build_host(net: Net, row: Any) -> nn.Module:
     host = net.host
     leaves = _leaves(net.host_layout.leaf_parts(row.host.params))
     if isinstance(host, ModuleHost):
-        return plain_copy(host, leaves)
+        made = plain_copy(host, leaves)
+        sequential: Any = nn.Sequential
+        if type(made).forward is sequential.forward:  # it calls every child
+            return GrownSequential(OrderedDict(made.named_children()))
+        return made
     build = extra_parts("morphogen.plain_hosts").get(type(host).__name__)
     build = getattr(host, "plain", None) if build is None else build
     if build is None:

@@ -59,6 +59,19 @@ class Normalisation(nn.Module):
         return x.to(self.gain.dtype) * self.gain + self.offset
 
 
+ADDED = ("slots", "normalisation")  # children that a network gets
+
+
+class GrownSequential(nn.Sequential):
+    """Layers one after the other, next to the children that are called by hooks."""
+
+    def forward(self, input: Any) -> Any:
+        """Return the output of the layers."""
+        for name, layer in self.named_children():
+            input = input if name in ADDED else layer(input)
+        return input
+
+
 class PassThrough:
     """Hook of a submodule: the slot that follows it."""
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.config.spec import RunSpec, find_host
-from morphogen.env import phases
 from morphogen.env.action_control import TableControl
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import EPOCH_TRACES, Array, EpisodeTraces
+from morphogen.env.fossils import init_episode, start_with_fossils
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
@@ -30,10 +30,6 @@ from morphogen.extras.search.instance_sets import (
 from morphogen.hosts.net import networks_of
 from morphogen.log.round_summary import running_value
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import masked_update
-from morphogen.state.tree_ops import replace as replace_parts
-from morphogen.vocab.blueprint import EMPTY
-from morphogen.vocab.stage import Stage
 
 STATIC = "static"
 STATIC_COST = "static-cost"
@@ -124,11 +120,6 @@ def spec_of_width(spec: RunSpec, width: int) -> RunSpec:
     return replace(spec, host=replace(spec.host, width=width))
 
 
-def init_episode(env: Environment, episode: int) -> EnvState:
-    """Return the fresh envs of an episode of their split, not yet measured."""
-    return env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
-
-
 def train_grown_networks(
     context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
 ) -> EpisodeTraces:
@@ -184,33 +175,5 @@ def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
     return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
 
 
-def start_with_fossils(
-    env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
-) -> tuple[EnvState, PolicyInputs]:
-    """Start an episode with fossils, measured.  blueprint, algorithm int64 [E, S]."""
-    setup = env.setup
-    born = blueprint > 0
-    state = place_fossils(init_episode(env, episode), blueprint, algorithm)
-    coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
-    plan = env.read_plan(phases.count_pieces(state.slots, *coalitions, born, setup=setup), state)
-    return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
-
-
 play_schedule_arm = traces_arm("schedule", repeat_actions)
 play_static_params_arm = traces_arm(STATIC_PARAMS, train_wider_hosts)
-
-
-def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
-    """Place unmeasured fossils at alpha 1 in empty slots.
-
-    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`)
-    -> EnvState [E].
-    Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
-    """
-    leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
-    leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
-    leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), 1.0)
-    kind = {"blueprint": blueprint, "algorithm": algorithm}
-    return replace_parts(
-        state, slots=masked_update(state.slots, (blueprint > EMPTY, leaves | kind))
-    )

@@ -1,0 +1,256 @@
+"""`grow`: one call from a module and data to a better module."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from morphogen.config.host import Host
+from morphogen.config.parts import FILE_POLICIES, POLICIES
+from morphogen.config.task import TaskSpec
+from morphogen.env.environment import Environment
+from morphogen.env.episodes import Carry, first_carry, run_epoch
+from morphogen.env.fossils import start_with_fossils
+from morphogen.env.make import make
+from morphogen.env.policies import TRAINED_PREFIX, build_arm
+from morphogen.errors import ConfigError
+from morphogen.extras.export.exported import build_plain, export
+from morphogen.hosts.module_host import host_from_module
+from morphogen.state.env import EnvState
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.plain import read_count
+from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import format_choice
+
+BATCH = 32
+MOST_MINIBATCHES = 64  # of an epoch
+CHUNK = 256  # samples that a plain module is scored on at once
+
+
+def drop_line(line: str) -> None:
+    """Receive a line of progress and drop it."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Result of `grow`."""
+
+    module: nn.Module
+    """The grown network, which takes samples as they are stored."""
+    score: float
+    """Accuracy on the test split, percent."""
+    history: list[dict[str, Any]] = field(repr=False)
+    """Per epoch: the mean accuracy of the copies on the validation split, the best one, their
+    seeds.
+    """
+    table: list[dict[str, Any]]
+    """The grown network, the host alone, and a network of its form from scratch."""
+
+
+def grow(
+    network: Callable[[], nn.Module] | nn.Module | Host,
+    data: Any,
+    *,
+    policy: str = "heuristic",
+    epochs: int = 40,
+    price: float = 0.1,
+    copies: int = 16,
+    seed: int = 0,
+    report: Callable[[str], None] = drop_line,
+    **settings: Any,
+) -> Grown:
+    """Grow a network on data: copies of it live side by side, and the best one is returned.
+
+    Args:
+        network: a module with `Slot`s or a function that builds one, as of `host_from_module`, or a
+            host.
+        data: a data set, as of `from_arrays`.
+        policy: the directory of a run, whose policy grows; a policy, as `heuristic`; or the policy
+            of a file, as `reactive:FILE`.
+        epochs: of training.
+        price: value that a network as large as all seeds together would cost; the accuracy of 100 %
+            is worth 1.
+        copies: number of networks; they differ in initial values and batches.
+        seed: of all draws.
+        report: receives a line per epoch of the seeds that grow.
+        settings: of the run, as of `make`.
+
+    Returns: the copy with the best accuracy on the validation split, judged on the test split; for
+        the table, hosts without seeds and networks of the grown form are trained from scratch in as
+        many copies, and chosen in the same way.
+    Raises: ConfigError for a network, data, policy or setting that cannot be used.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), mg.Slot(), torch.nn.Linear(8, 2))
+        >>> inputs = torch.linspace(-1, 1, 240).view(60, 4)
+        >>> data = mg.from_arrays("line", inputs, (inputs.sum(1) > 0).long())
+        >>> grown = mg.grow(net, data, epochs=2, copies=2)
+        >>> grown.module(inputs).shape, [row["network"] for row in grown.table]
+        (torch.Size([60, 2]), ['grown', 'host alone', 'same form from scratch'])
+    """
+    host = network if isinstance(network, Host) else host_from_module(network)
+    copies, epochs = read_count("copies", copies), read_count("epochs", epochs)
+    task = TaskSpec(name="grow", dataset=data, host=host, defaults=_defaults(data, epochs, price))
+    env = make(task, envs=copies, seed=seed, **settings)
+    history: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+
+    def judge(name: str, play: Callable[[], EnvState]) -> tuple[EnvState, _Choice]:
+        started = time.perf_counter()
+        found = play()
+        chosen = _choose(env, found)
+        seconds = round(time.perf_counter() - started, 1)
+        rows.append({"network": name, **_row(chosen), "seconds": seconds})
+        return found, chosen
+
+    arm = _arm_name(policy)
+    state, grown = judge("grown", lambda: _live(env, arm, report, history))
+    judge("host alone", lambda: _live(env, "wait", drop_line, []))
+    form = _form(state, grown.copy, env)
+    judge("same form from scratch", lambda: _live(env, "wait", drop_line, [], form=form))
+    module = export(env, state, grown.copy, seeds="delivered")
+    return Grown(module, grown.test, history, rows)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    copy: int
+    validation: float
+    test: float
+    params: int
+    seeds: str
+
+
+def _defaults(data: Any, epochs: int, price: float) -> dict[str, Any]:
+    samples = len(getattr(data, "inputs", ())) or BATCH * MOST_MINIBATCHES
+    return {
+        "episode_length": epochs,
+        "data": {
+            "batch": BATCH,
+            "minibatches": min(MOST_MINIBATCHES, math.ceil(samples / BATCH)),
+        },
+        "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
+        "heuristic": {"first_epoch": 0, "min_plateau": 0},
+        "instance": {"param_price": [price, price]},
+        "reward": {"rule": "value"},
+    }
+
+
+def _arm_name(policy: str) -> str:
+    """Return the name of an arm for `build_arm`."""
+    prefixes = (*(f"{kind}:" for kind in FILE_POLICIES), TRAINED_PREFIX)
+    if policy in POLICIES or policy.startswith(prefixes):
+        return policy
+    if Path(policy).exists():
+        return TRAINED_PREFIX + policy
+    known = [*POLICIES, *(f"{prefix}FILE" for prefix in prefixes)]
+    raise ConfigError(
+        f"policy: expected the directory of a run, or one of {', '.join(known)}, got "
+        f"{format_choice(policy, list(POLICIES))}"
+    )
+
+
+def _live(
+    env: Environment,
+    name: str,
+    report: Callable[[str], None],
+    history: list[dict[str, Any]],
+    *,
+    form: tuple[Tensor, Tensor] | None = None,
+) -> EnvState:
+    """Play all epochs under a policy, from networks of a form or from hosts without seeds."""
+    arm = build_arm(name, env.setup)
+    env = env if arm.control is None else replace(env, control=arm.control)
+    carry: Any = first_carry(env, arm.policy)
+    if form is not None:
+        state, inputs = start_with_fossils(env, 0, *form)
+        carry = Carry(state, inputs, carry.memory, carry.segment)
+    with torch.no_grad():
+        for number in range(1, env.horizon + 1):
+            carry, epoch = run_epoch(env, arm.policy, arm.params, carry)
+            accuracy = epoch.step.validation.accuracy[:, 0]
+            seeds = _count_seeds(epoch.after, env)
+            history.append(
+                {
+                    "epoch": number,
+                    "accuracy": float(accuracy.mean()),
+                    "best": float(accuracy.max()),
+                    "seeds": seeds,
+                }
+            )
+            shown = ", ".join(f"{count} {name}" for name, count in seeds.items()) or "no seeds"
+            report(
+                f"epoch {number}/{env.horizon}: accuracy {float(accuracy.mean()):.1f} %, best "
+                f"{float(accuracy.max()):.1f} %; {shown}"
+            )
+    return carry.state
+
+
+def _count_seeds(state: EnvState, env: Environment) -> dict[str, int]:
+    """Count the living seeds of all copies, by blueprint and slot."""
+    found: dict[str, int] = {}
+    slots: Any = state.slots
+    stages, blueprints = slots.stage.tolist(), slots.blueprint.tolist()
+    for stage_row, blueprint_row in zip(stages, blueprints, strict=True):
+        for slot, stage, code in zip(env.net.slots, stage_row, blueprint_row, strict=True):
+            if Stage.GERMINATED <= stage <= Stage.FOSSILIZED:
+                name = f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
+                found[name] = found.get(name, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def _choose(env: Environment, state: EnvState) -> _Choice:
+    """Return the copy whose delivered network is the best on the validation split."""
+    dataset = env.setup.dataset
+    split, test = dataset.validation, dataset.on_test_split().validation
+    scored = [
+        (_accuracy(module, split), -sum(x.numel() for x in module.parameters()), -i, module)
+        for i in range(env.envs)
+        for module in [build_plain(env.net, state, i, seeds="delivered").eval()]
+    ]
+    accuracy, size, number, module = max(scored, key=lambda entry: entry[:3])
+    grown: Any = module
+    slots: Any = state.slots
+    blueprints = slots.blueprint[-number].tolist()
+    names = [
+        f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
+        for slot, code in zip(env.net.slots, blueprints, strict=True)
+        if slot.name in grown.slots
+    ]
+    shown = ", ".join(names) or "none"
+    return _Choice(-number, accuracy, _accuracy(module, test), -size, shown)
+
+
+def _accuracy(module: nn.Module, split: Any) -> float:
+    """Percent of the samples of a split whose class a module names."""
+    right = 0
+    with torch.no_grad():
+        for inputs, labels in zip(
+            split.inputs.cpu().split(CHUNK), split.labels.cpu().split(CHUNK), strict=True
+        ):
+            right += int((module(inputs).argmax(-1) == labels).sum())
+    return 100.0 * right / len(split.labels)
+
+
+def _form(state: EnvState, copy: int, env: Environment) -> tuple[Tensor, Tensor]:
+    """Return blueprint and algorithm of the fossils of a copy, for all copies; -1 without one."""
+    kept = state.slots.stage[copy] == int(Stage.FOSSILIZED)
+    blueprint = torch.where(kept, state.slots.blueprint[copy], -1)
+    rows = (blueprint, state.slots.algorithm[copy])
+    return rows[0].expand(env.envs, -1).clone(), rows[1].expand(env.envs, -1).clone()
+
+
+def _row(found: _Choice) -> dict[str, Any]:
+    return {
+        "validation %": round(found.validation, 2),
+        "test %": round(found.test, 2),
+        "parameters": found.params,
+        "seeds": found.seeds,
+    }

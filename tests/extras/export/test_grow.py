@@ -1,0 +1,119 @@
+"""`grow` and the command: from a module and arrays to a grown network, and its files."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.extras import needs_extra
+from torch import nn
+
+import morphogen as mg
+from morphogen.cli.main import main
+from morphogen.errors import ConfigError
+from morphogen.extras.export.network_files import save_network
+
+pytestmark = needs_extra("text")  # blueprints for dense features
+
+NET = """
+import torch
+import morphogen as mg
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), mg.Slot(), torch.nn.Linear(8, 2))
+"""
+
+
+def line_data(name="line"):
+    inputs = torch.linspace(-1, 1, 480).view(120, 4)
+    inputs = inputs[torch.arange(120) * 7 % 120]
+    return inputs, (inputs.sum(1) > 0).long(), name
+
+
+def grow_line(**options):
+    inputs, labels, name = line_data()
+    data = mg.from_arrays(name, inputs, labels)
+    net = nn.Sequential(nn.Linear(4, 8), mg.Slot(), nn.Linear(8, 2))
+    return mg.grow(net, data, **{"epochs": 10, "copies": 3, **options}), data
+
+
+@pytest.mark.slow
+def test_growing_returns_the_best_copy_its_score_and_its_rivals():
+    lines = []
+    grown, data = grow_line(report=lines.append)
+    test = data.splits.test
+    right = (grown.module(test.inputs).argmax(-1) == test.labels).double().mean() * 100
+    assert grown.score == pytest.approx(float(right))
+    assert [row["network"] for row in grown.table] == [
+        "grown",
+        "host alone",
+        "same form from scratch",
+    ]
+    first, alone, static = grown.table
+    assert first["test %"] == pytest.approx(grown.score, abs=0.01)
+    assert first["parameters"] == static["parameters"] >= alone["parameters"] == 58
+    assert first["seeds"] == static["seeds"]
+    assert len(lines) == len(grown.history) == 10
+    assert lines[0].startswith("epoch 1/10: accuracy ")
+    again, _ = grow_line()
+    assert again.table[0]["test %"] == first["test %"]
+
+
+def test_a_policy_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="policy: expected the directory of a run, or one of"):
+        grow_line(policy="heuristik")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs, labels, _ = line_data()
+    np.savez("line.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    np.savez("other.npz", x=inputs.numpy())
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_command_grows_a_network_of_a_file_and_writes_it(folder, capsys):
+    words = ["grow", "net.py:build", "--data", "line.npz", "--epochs", "3", "--copies", "2"]
+    assert main([*words, "--out", "grown.safetensors", "--json", "grown.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "host alone" in out
+    assert "epoch 3/3" in err
+    assert 'load_file("grown.safetensors")' in err
+    written = json.loads((folder / "grown.json").read_text())
+    assert len(written["history"]) == 3
+    assert {"0.weight", "2.bias"} <= set(load_file(folder / "grown.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["net.py", "--data", "line.npz"], "network: expected FILE.py:NAME"),
+        (["net.py:bild", "--data", "line.npz"], "network: expected a name in net.py"),
+        (["nat.py:build", "--data", "line.npz"], "nat.py, which cannot be found"),
+        (["net.py:build", "--data", "other.npz"], "expected the arrays inputs and labels"),
+        (["net.py:build", "--data", "net.py"], "expected an .npz file without objects"),
+        (["net.py:build", "--data", "line.npz", "--price", "2"], "--price: expected a number"),
+        (["net.py:build", "--data", "line.npz", "--copies", "0"], "--copies: expected an integer"),
+        (["net.py:build", "--data", "line.npz", "--out", "a.bin"], "--out: expected a name that"),
+        (["net.py:build", "--data", "line.npz", "--out", "net.py"], "--out: expected a new file"),
+    ],
+)
+def test_the_command_refuses_bad_words_in_one_line(folder, capsys, words, message):
+    assert main(["grow", *words]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+
+
+def test_a_program_of_torch_takes_any_number_of_samples(tmp_path):
+    grown, data = grow_line(epochs=1, copies=2)
+    path = tmp_path / "grown.pt2"
+    assert save_network(grown.module, data.inputs[:2], path) == (
+        f'torch.export.load("{path}").module()'
+    )
+    loaded = torch.export.load(path).module()
+    torch.testing.assert_close(loaded(data.inputs[:9]), grown.module(data.inputs[:9]))

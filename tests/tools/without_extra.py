@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BUILDS_ON = {
+    "export": "arrays",
     "pictures": "inspection",
     "sb3": "gymnasium",
     "search": "schedules",

@@ -287,8 +287,10 @@ def host_from_module(
         raise ConfigError(
             f"host_from_module: expected a module, or a function that builds one, got {factory!a}"
         )
-    built = factory if isinstance(factory, nn.Module) else None
-    module, rules = (built, {}) if built is not None else build_recorded(factory)
+    module = factory if isinstance(factory, nn.Module) else None
+    rules: dict[str, Any] = {}
+    if module is None:
+        module, rules = build_recorded(factory)
     trained = {name: x for name, x in module.named_parameters() if x.requires_grad}
     if not trained:
         raise ConfigError(f"host {type(module).__name__}: expected parameters that train, got none")

@@ -31,11 +31,14 @@ def line_data(name="line"):
     return inputs, (inputs.sum(1) > 0).long(), name
 
 
+def build_line_net():
+    return nn.Sequential(nn.Linear(4, 8), mg.Slot(), nn.Linear(8, 2))
+
+
 def grow_line(**options):
     inputs, labels, name = line_data()
     data = mg.from_arrays(name, inputs, labels)
-    net = nn.Sequential(nn.Linear(4, 8), mg.Slot(), nn.Linear(8, 2))
-    return mg.grow(net, data, **{"epochs": 10, "copies": 3, **options}), data
+    return mg.grow(build_line_net, data, **{"epochs": 10, "copies": 3, **options}), data
 
 
 @pytest.mark.slow

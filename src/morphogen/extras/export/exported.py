@@ -15,7 +15,7 @@ from morphogen.extras.export.grown_slot import (
     FirstClasses,
     GrownSequential,
     GrownSlot,
-    Normalisation,
+    InputScaling,
     PassThrough,
     normalise_input,
 )
@@ -65,7 +65,7 @@ def export(
     made = build_plain(env.net, state, i, seeds=seeds)
     preparation: Any = env.setup.dataset.preparation
     if normalised and hasattr(preparation, "factors"):
-        made.add_module("normalisation", Normalisation(*preparation.factors()))
+        made.add_module("normalisation", InputScaling(*preparation.factors()))
         made.register_forward_pre_hook(normalise_input)
     return made.eval()
 

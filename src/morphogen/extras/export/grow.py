@@ -96,7 +96,8 @@ def grow(
         (torch.Size([60, 2]), ['grown', 'host alone', 'same form from scratch'])
     """
     host = network if isinstance(network, Host) else host_from_module(network)
-    copies, epochs = read_count("copies", copies), read_count("epochs", epochs)
+    copies = read_count("copies", copies)
+    epochs = read_count("epochs", epochs)
     task = TaskSpec(name="grow", dataset=data, host=host, defaults=_defaults(data, epochs, price))
     env = make(task, envs=copies, seed=seed, **settings)
     history: list[dict[str, Any]] = []
@@ -197,8 +198,8 @@ def _count_seeds(state: EnvState, env: Environment) -> dict[str, int]:
     """Count the living seeds of all copies, by blueprint and slot."""
     found: dict[str, int] = {}
     slots: Any = state.slots
-    stages, blueprints = slots.stage.tolist(), slots.blueprint.tolist()
-    for stage_row, blueprint_row in zip(stages, blueprints, strict=True):
+    rows = zip(slots.stage.tolist(), slots.blueprint.tolist(), strict=True)
+    for stage_row, blueprint_row in rows:
         for slot, stage, code in zip(env.net.slots, stage_row, blueprint_row, strict=True):
             if Stage.GERMINATED <= stage <= Stage.FOSSILIZED:
                 name = f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
@@ -209,7 +210,8 @@ def _count_seeds(state: EnvState, env: Environment) -> dict[str, int]:
 def _choose(env: Environment, state: EnvState) -> _Choice:
     """Return the copy whose delivered network is the best on the validation split."""
     dataset = env.setup.dataset
-    split, test = dataset.validation, dataset.on_test_split().validation
+    split = dataset.validation
+    test = dataset.on_test_split().validation
     scored = [
         (_accuracy(module, split), -sum(x.numel() for x in module.parameters()), -i, module)
         for i in range(env.envs)

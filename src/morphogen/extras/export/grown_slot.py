@@ -26,7 +26,7 @@ class GrownSlot(nn.Module):
         self.way = way
         self.isolated = isolated
         self.incubates = False
-        self.register_buffer("alpha", torch.tensor(alpha))
+        self.register_buffer("alpha", torch.tensor(alpha, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Blend the seed into the features."""
@@ -43,7 +43,7 @@ class GrownSlot(nn.Module):
         return x + share * delta
 
 
-class Normalisation(nn.Module):
+class InputScaling(nn.Module):
     """Maps stored numbers to the inputs of a network, per channel: `x * gain + offset`."""
 
     gain: Tensor

@@ -28,8 +28,8 @@ class ScaledNorm(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.groups = norm_groups(channels)
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.scale = nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(channels, device="cpu"))
+        self.scale = nn.Parameter(torch.zeros(channels, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features like x."""
@@ -57,7 +57,7 @@ class NormShift(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.amount = nn.Parameter(torch.zeros(()))
+        self.amount = nn.Parameter(torch.zeros((), device="cpu"))
         self.norm = _group_norm(channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def build_host(host: CnnSpec, leaves: dict[str, Tensor], instance: Any) -> nn.Mo
     """
     made = PlainCnn(host, float(instance.width))
     tensors: Any = leaves
-    distance = (torch.arange(host.kernel) - host.kernel // 2).abs()
+    distance = (torch.arange(host.kernel, device="cpu") - host.kernel // 2).abs()
     near = torch.maximum(distance.unsqueeze(-1), distance) <= int(instance.reach)
     with torch.no_grad():
         for parameter, (name, value) in zip(made.parameters(), tensors.items(), strict=True):

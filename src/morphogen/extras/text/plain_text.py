@@ -65,12 +65,12 @@ class LowRank(nn.Module):
         return self.up(self.down(x))
 
 
-class NormShift(nn.Module):
+class VectorNormShift(nn.Module):
     """Moves the features towards normalised ones."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.amount = nn.Parameter(torch.zeros(1))
+        self.amount = nn.Parameter(torch.zeros(1, device="cpu"))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class NormShift(nn.Module):
 _SEEDS: dict[str, Callable[[int], nn.Module]] = {
     "attention": lambda d: CausalAttention(d, HEADS),
     "flex_attention": lambda d: CausalAttention(d, HEADS),
-    "norm": NormShift,
+    "norm": VectorNormShift,
     "lora": lambda d: LowRank(d, 8),
     "lora_large": lambda d: LowRank(d, 32),
     "mlp_small": lambda d: Perceptron(d, 2),

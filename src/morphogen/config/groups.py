@@ -118,6 +118,8 @@ class HostSpec(Spec):
     """channels of the first block, or of a place in a sequence; null = from the task"""
     vocabulary: Annotated[int, Field(ge=2, le=2**20)] | None = None
     """tokens of a language model, as many as its text has; null = from the task"""
+    weights: Annotated[tuple[str, ...], Names()] = ()
+    """files of parameters from which hosts start, one for each env in turn: .safetensors or .pt"""
 
 
 @spec

@@ -122,6 +122,10 @@ class Host:
         """
         return None
 
+    def spare_weights(self) -> frozenset[str]:
+        """Return the names of entries that a file of parameters may hold besides."""
+        return frozenset()
+
     def module_name(self, blueprint: str) -> str:
         """Return the name of the module, in the registry of blueprints, that a blueprint is on this
         host.

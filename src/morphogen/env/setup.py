@@ -1,6 +1,7 @@
 """Setup of a run: from a resolved config to data, networks, rule and device.  Writes no files."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from morphogen.env.task_kind import TaskKind
 from morphogen.errors import DataError, DeviceError
 from morphogen.hosts.net import Net
 from morphogen.hosts.precision import FULL, Precision
+from morphogen.hosts.weights import digest_weights
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.limits import Limits
@@ -203,13 +205,22 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     prepare_process(spec.engine, device)
     task = TASKS[spec.task]
     limits = build_limits(spec)
-    net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
+    net = Net(
+        host=find_host(spec),
+        slots=pick_slots(spec),
+        kinds=limits.kinds,
+        precision=precision,
+        weights=spec.host.weights,
+    )
     check_networks(spec, net)
     kind = KINDS[task.kind]
     process = find_process(spec)
     raise_all(kind.faults(spec))
     budget = param_budget(spec)
     dataset = open_dataset(task, spec.data, net.host, device)
+    if net.weights:  # a run resumes with the same files
+        both = f"{dataset.fingerprint}{digest_weights(net.weights)}".encode()
+        dataset = replace(dataset, fingerprint=hashlib.sha256(both).hexdigest())
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)
     ranges = process.class_ranges(instance_ranges(spec).classes)

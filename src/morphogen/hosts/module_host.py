@@ -149,6 +149,11 @@ class ModuleHost(Host):
         ]
         return torch.cat(parts).unsqueeze(0)
 
+    def spare_weights(self) -> frozenset[str]:
+        """Return the names of the buffers and of the parameters that do not train."""
+        trained = {leaf.name for leaf in self.leaves}
+        return frozenset(self.module.state_dict()) - trained
+
     def slot_path(self, name: str) -> str:
         """Return the name of the submodule after whose output a slot is."""
         assert self.staged is not None

@@ -16,6 +16,7 @@ from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.precision import FULL, Precision
 from morphogen.hosts.seed_module import Modules, gate_layout, seed_layout
+from morphogen.hosts.weights import read_weights
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes
 from morphogen.vocab.slot import SlotSpec
@@ -47,8 +48,10 @@ class Net:
         slots: places for seeds, as `host.pick_slots` orders them.
         kinds: name of every blueprint code; () = the blueprints of the host.
         precision: number format of the features.
+        weights: files of parameters from which hosts start, one for each env in turn.
 
-    Raises: ConfigError for a host without the methods of `HostNetworks`.
+    Raises: ConfigError for a host without the methods of `HostNetworks`, and for a file with other
+        parameters.
 
     Example:
         >>> import morphogen as mg
@@ -69,6 +72,8 @@ class Net:
     """Name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host."""
     precision: Precision = FULL
     """Of features."""
+    weights: tuple[str, ...] = ()
+    """Files of parameters from which hosts start, one for each env in turn."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)
@@ -91,7 +96,7 @@ class Net:
     gate_layouts: tuple[ParamLayout, ...] = _derived_field()
     """[S]."""
     start: Tensor | None = field(init=False, repr=False, compare=False)
-    """Of `Host.start_values`."""
+    """Of the files, else of `Host.start_values`."""
 
     def __post_init__(self) -> None:
         slots = self.slots
@@ -128,10 +133,15 @@ class Net:
             "host_layout": networks.layout(),
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
-            "start": self.host.start_values(),
+            "start": self._start(networks.layout()),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def _start(self, layout: ParamLayout) -> Tensor | None:
+        if not self.weights:
+            return self.host.start_values()
+        return read_weights(self.weights, layout, self.host.spare_weights())
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
         """Return the layouts of blueprints in slot s, then of the gate."""

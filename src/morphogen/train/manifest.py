@@ -12,6 +12,7 @@ from morphogen.config import part_files
 from morphogen.config.config_files import dump_config
 from morphogen.device.cuda_memory import device_name
 from morphogen.env.setup import Setup
+from morphogen.hosts.weights import digest_weights
 from morphogen.log import run_directory
 from morphogen.log.kinds.run import RunStarted
 from morphogen.train.loop import Scheduler
@@ -36,6 +37,7 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
         "data_sha256": dataset.fingerprint,
         "data_sizes": dataset.sizes,
         "data_placement": dataset.placement,
+        "weights_sha256": digest_weights(setup.net.weights),
         "last_checkpoint": None,
         **run_directory.describe_environment(),
         "kernels": describe_kernels(),

@@ -29,7 +29,7 @@ ROWS = {
     ),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
-STABLE_CONFIG = "cf93e7dad7d575e830c39b64b6c4f904e234abd3f98f77add22512f849e30701"
+STABLE_CONFIG = "d943e5c66a06a8a414e979e6e3722ebcaa62cf1f1077b6670cb223dddae7239f"
 
 
 def test_every_task_of_the_table_is_there_and_no_other():

@@ -22,7 +22,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "1687664c7062dafb70dffbefd37650959efb64408dc4e0df2c65bc755b5bafe5"
+DEFAULT_CONFIG = "9a4b321a3fca39ce916f7686831df294e6889d2ac96435d9f5c1a1a3a9feab45"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

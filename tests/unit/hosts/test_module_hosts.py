@@ -183,7 +183,9 @@ def test_every_env_starts_from_the_parameters_of_a_module():
     module = Dense()
     host = mg.host_from_module(module, example=torch.zeros(6))
     own = torch.cat([x.detach().flatten() for x in module.parameters()])
-    assert host.start_values().equal(own.unsqueeze(0))
+    start = host.start_values()
+    assert start is not None
+    assert start.equal(own.unsqueeze(0))
     task = mg.TaskSpec(name="warm", dataset=task_of("dense").dataset, host=host)
     state, _ = mg.make(task, envs=3).reset()
     assert state.host.params.equal(own.expand(3, -1))
@@ -196,7 +198,9 @@ def test_values_that_no_stream_draws_are_the_same_in_every_env():
         return net
 
     host = mg.host_from_module(build, example=torch.zeros(6))
-    start = host.start_values()[0]
+    values = host.start_values()
+    assert values is not None
+    start = values[0]
     assert start[:48].isfinite().all()
     assert start[48:].isnan().all()
 

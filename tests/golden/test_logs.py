@@ -132,7 +132,7 @@ def test_a_log_of_before_is_inspected_and_has_its_tables(name, capsys):
 
 
 def comparable(rows):
-    """Numbers of rows without readings of a clock, in order, by everything else in a row."""
+    """Numbers of rows without readings of a clock, in order, by the rest of the row."""
     found = {}
     for row in rows:
         if row[0] not in CLOCKED:

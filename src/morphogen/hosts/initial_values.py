@@ -81,7 +81,7 @@ class DrawRecorder(UnguardedMode):
             kwargs["generator"] = self._generator
         result = func(*args, **kwargs)
         if isinstance(result, Tensor):
-            rule = self._rule(name, args)
+            rule = self._rule(name, args, kwargs)
             if rule is not None or name.endswith("_"):
                 self._rules[storage_key(result)] = result, rule
         return result
@@ -89,13 +89,10 @@ class DrawRecorder(UnguardedMode):
     def rule_of(self, parameter: Tensor) -> DrawRule | None:
         """Return the rule of all values of a parameter; None: none of those known here."""
         _, rule = self._rules.get(storage_key(parameter), (None, None))
-        whole = parameter.untyped_storage().nbytes() == parameter.nbytes
-        return rule if whole else None
+        return rule if _is_whole(parameter) else None
 
-    def _rule(self, name: str, args: tuple) -> DrawRule | None:
-        if name in _FILLS and not (whole := args[0]).numel() * whole.itemsize < (
-            whole.untyped_storage().nbytes()
-        ):
+    def _rule(self, name: str, args: tuple, kwargs: dict[str, Any]) -> DrawRule | None:
+        if name in _FILLS and _is_whole(args[0]):
             numbers = [float(x) for x in args[1:] if not isinstance(x, Tensor)]
             return _FILLS[name](args[0], *numbers)
         if name in _CONSTANTS:
@@ -103,10 +100,15 @@ class DrawRecorder(UnguardedMode):
         if name in ("full", "full_like"):
             return DrawRule(float(args[1]))
         change = _CHANGES.get(name.rstrip("_"))
-        if change is None or len(args) < 2 or isinstance(args[1], Tensor):
+        if change is None or len(args) < 2 or isinstance(args[1], Tensor) or kwargs:
             return None
         _, before = self._rules.get(storage_key(args[0]), (None, None))
         return before and change(before, float(args[1]))
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Return True if a tensor has all values of its memory."""
+    return tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def build_recorded(

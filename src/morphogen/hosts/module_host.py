@@ -191,13 +191,11 @@ class ModuleHost(Host):
             entry = x
             shared = x.dim() == 1 + len(self.input_shape)
         values[self.staged.entries[i]] = entry
-        envs = next(iter(rows.leaves.values())).shape[0] if rows.env is None else len(rows.env)
         results = self._call(stage, values, rows, shared=shared)
         made = dict(zip(stage.makes, results[1:], strict=True))
         kept = {name: made[name] if name in made else values[name] for name in stage.keeps}
-        if shared:
-            name = self.staged.entries[i]
-            kept |= {name: entry.expand(envs, *entry.shape) for name in {name} & kept.keys()}
+        if shared and self.staged.entries[i] in kept:  # before the first slot, a row is an env
+            kept[self.staged.entries[i]] = entry.expand(len(results[0]), *entry.shape)
         return results[0], kept
 
     def _call(

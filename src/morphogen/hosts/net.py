@@ -107,6 +107,7 @@ class Net:
             if name
         }
         networks = networks_of(self.host)
+        layout = networks.layout()
         seed_layouts = tuple(
             {code: seed_layout(module, slot.channels) for code, module in modules.items()}
             for slot in slots
@@ -130,10 +131,10 @@ class Net:
             "gate_counts": gates,
             "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
             "host_size": self.host.params(),
-            "host_layout": networks.layout(),
+            "host_layout": layout,
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
-            "start": self._start(networks.layout()),
+            "start": self._start(layout),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

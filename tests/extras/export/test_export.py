@@ -125,11 +125,9 @@ def test_onnx_runtime_agrees(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", sorted(NETS.keys() - {"tokens"}))  # it has dropout
 def test_one_more_epoch_by_plain_torch_equals_the_epoch_of_the_env(name):
     net = NETS[name]()
-    if net.host.dropout:
-        pytest.skip("dropout of a module draws by the generator of torch")
     state = small_states.double(grown(net))
     spec = small_states.SPEC
     made = [build_plain(net, state, i).double().train() for i in range(state.batch_size[0])]

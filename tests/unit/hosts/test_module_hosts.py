@@ -298,3 +298,14 @@ def test_a_slot_after_an_unknown_submodule_is_refused():
 def test_data_without_a_shape_needs_an_example():
     with pytest.raises(ConfigError, match="example="):
         mg.TaskSpec(name="own", dataset="digits", host=mg.host_from_module(Dense))
+
+
+def test_a_change_of_values_that_no_rule_describes_leaves_them_as_they_are():
+    def build():
+        net = Dense()
+        net.shift = nn.Parameter(torch.add(torch.ones(3), 1, alpha=2))
+        return net
+
+    host = mg.host_from_module(build, example=torch.zeros(6))
+    assert list(host.given) == ["shift"]
+    assert host.given["shift"].tolist() == [3.0, 3.0, 3.0]

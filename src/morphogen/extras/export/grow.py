@@ -19,6 +19,7 @@ from morphogen.env.fossils import start_with_fossils
 from morphogen.env.make import make
 from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.errors import ConfigError
+from morphogen.evaluation.arms import drop_line
 from morphogen.extras.export.exported import build_plain, export
 from morphogen.hosts.module_host import host_from_module
 from morphogen.state.env import EnvState
@@ -30,10 +31,6 @@ from morphogen.vocab.text import format_choice
 BATCH = 32
 MOST_MINIBATCHES = 64  # of an epoch
 CHUNK = 256  # samples that a plain module is scored on at once
-
-
-def drop_line(line: str) -> None:
-    """Receive a line of progress and drop it."""
 
 
 @dataclass(frozen=True)
@@ -176,29 +173,25 @@ def _live(
     with torch.no_grad():
         for number in range(1, env.horizon + 1):
             carry, epoch = run_epoch(env, arm.policy, arm.params, carry)
-            accuracy = epoch.step.validation.accuracy[:, 0]
-            seeds = _count_seeds(epoch.after, env)
-            history.append(
-                {
-                    "epoch": number,
-                    "accuracy": float(accuracy.mean()),
-                    "best": float(accuracy.max()),
-                    "seeds": seeds,
-                }
-            )
+            slots = epoch.after.slots
+            sent = {"accuracy": epoch.step.validation.accuracy[:, 0]}
+            sent |= {"stage": slots.stage, "blueprint": slots.blueprint}
+            found = env.transfers.read("result", sent)  # once an epoch, for the line of progress
+            mean = float(found["accuracy"].mean())
+            best = float(found["accuracy"].max())
+            seeds = _count_seeds(found, env)
+            history.append({"epoch": number, "accuracy": mean, "best": best, "seeds": seeds})
             shown = ", ".join(f"{count} {name}" for name, count in seeds.items()) or "no seeds"
             report(
-                f"epoch {number}/{env.horizon}: accuracy {float(accuracy.mean()):.1f} %, best "
-                f"{float(accuracy.max()):.1f} %; {shown}"
+                f"epoch {number}/{env.horizon}: accuracy {mean:.1f} %, best {best:.1f} %; {shown}"
             )
     return carry.state
 
 
-def _count_seeds(state: EnvState, env: Environment) -> dict[str, int]:
+def _count_seeds(sent: dict[str, Any], env: Environment) -> dict[str, int]:
     """Count the living seeds of all copies, by blueprint and slot."""
     found: dict[str, int] = {}
-    slots: Any = state.slots
-    rows = zip(slots.stage.tolist(), slots.blueprint.tolist(), strict=True)
+    rows = zip(sent["stage"].tolist(), sent["blueprint"].tolist(), strict=True)
     for stage_row, blueprint_row in rows:
         for slot, stage, code in zip(env.net.slots, stage_row, blueprint_row, strict=True):
             if Stage.GERMINATED <= stage <= Stage.FOSSILIZED:

@@ -107,8 +107,7 @@ def test_torch_exports_the_network_with_its_own_operators_alone(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NETS)
 def test_onnx_runtime_agrees(name, tmp_path):
-    import onnxruntime
-
+    onnxruntime = importlib.import_module("onnxruntime")
     net = NETS[name]()
     state = grown(net)
     _, inputs, _ = labelled(net, 5)

@@ -3,11 +3,12 @@
 Bare hosts of one minibatch after another, from the same parameters: the CNN of the digits as a
 module of plain torch against the host of the package, and against `torch.func.vmap` over stacked
 modules with their SGD written by hand.  A small residual network and a perceptron have no host of
-the package.  All forms train on the same batches, and their parameters are compared.
+the package.  Hosts train as a run trains them, replaying recorded operators on a CPU, and operator
+by operator ("eager").  All forms train on the same batches, and their parameters are compared.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -27,14 +28,17 @@ from bench.harness.timing import (
 )
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.config.host import CnnSpec
+from morphogen.config.registry import extra_parts
+from morphogen.device.graphs import cuda_graphs
+from morphogen.env.capture import Capture
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import empty_plan
 from morphogen.state.measure import InputBatch
 from morphogen.state.schema import empty_state
-from morphogen.steps.train import start_epoch, train_minibatch
+from morphogen.steps.train import TrainState, start_epoch, train_minibatch
 
 BATCH = 32
-MINIBATCHES = 8  # in a timed call
+MINIBATCHES = 20  # in a timed call, as in an epoch of the digits
 ENVS = (8, 32, 128)
 TOLERANCE = 2e-3  # largest difference of a parameter between the forms, float32
 SPEC = HostSpec(max_grad_norm=None)
@@ -102,26 +106,46 @@ class Scene:
 
     net: Net
     params: Tensor
-    batches: list[InputBatch] = field(default_factory=list)
+    inputs: Tensor  # [minibatches, E, B, ...]
+    labels: Tensor
 
-    def train(self) -> Tensor:
-        """Train all minibatches; return the parameters."""
+    def __post_init__(self) -> None:
         envs = len(self.params)
         sizes = self.net.sizes(envs=envs, window=4, classes=self.net.host.classes)
         keys = mg.rng.env_keys(0, 0, envs, self.params.device)
         state = empty_state(sizes, keys, TensorDict({}, batch_size=[envs]))
         classes = torch.full_like(state.instance.classes, self.net.host.classes)
-        state = state.replace(
+        self.state = state.replace(
             host=state.host.replace(params=self.params),
             instance=state.instance.replace(classes=classes),
         )
-        plan = empty_plan(envs, self.net)
-        progress = start_epoch(state, plan, net=self.net)
-        for batch in self.batches:
-            progress, _ = train_minibatch(
-                progress, batch, plan, net=self.net, spec=SPEC, lifecycle=LifecycleSpec()
+        self.plan = empty_plan(envs, self.net)
+
+    def train(self, capture: Capture) -> Tensor:
+        """Train all minibatches; return the parameters."""
+
+        def train_next(carry: tuple[TrainState, Tensor]) -> tuple[TrainState, Tensor]:
+            progress, number = carry
+            batch = InputBatch(
+                inputs=self.inputs.index_select(0, number)[0],
+                labels=self.labels.index_select(0, number)[0],
+                batch_size=[len(self.params)],
             )
-        return progress.weights.host
+            progress, _ = train_minibatch(
+                progress, batch, self.plan, net=self.net, spec=SPEC, lifecycle=LifecycleSpec()
+            )
+            return progress, number + 1
+
+        start = start_epoch(self.state, self.plan, net=self.net)
+        first = torch.zeros(1, dtype=torch.int64, device=self.params.device)
+        return capture.repeat(train_next, (start, first), len(self.inputs))[0].weights.host
+
+
+def recording(device: torch.device) -> Capture:
+    """Capture with the graphs of a device."""
+    if device.type == "cuda":
+        return Capture(cuda_graphs(device))
+    return Capture(extra_parts("morphogen.graphs")["cpu"]())
 
 
 def train_by_vmap(module: nn.Module, scene: Scene) -> Tensor:
@@ -139,8 +163,8 @@ def train_by_vmap(module: nn.Module, scene: Scene) -> Tensor:
         return F.cross_entropy(functional_call(module, own, (inputs,)), labels)
 
     step = vmap(grad_and_value(loss))
-    for batch in scene.batches:
-        grads, _ = step(params, batch.inputs, batch.labels)
+    for inputs, labels in zip(scene.inputs, scene.labels, strict=True):
+        grads, _ = step(params, inputs, labels)
         for name, leaf in params.items():
             decayed = grads[name] + SPEC.weight_decay * leaf
             velocity[name] = SPEC.momentum * velocity[name] + decayed
@@ -156,28 +180,28 @@ def compare(bench: Bench, name: str, envs: int) -> list[Measure]:
     net = Net(host, host.all_slots)
     noise = torch.rand(envs, net.host_size, generator=source)
     params = net.host_layout.draw(noise).to(bench.device)
-    batches = [
-        InputBatch(
-            inputs=torch.randn(envs, BATCH, *shape, generator=source).to(bench.device),
-            labels=torch.randint(10, (envs, BATCH), generator=source).to(bench.device),
-            batch_size=[envs],
-        )
-        for _ in range(MINIBATCHES)
-    ]
-    scene = Scene(net, params, batches)
+    inputs = torch.randn(MINIBATCHES, envs, BATCH, *shape, generator=source).to(bench.device)
+    labels = torch.randint(10, (MINIBATCHES, envs, BATCH), generator=source).to(bench.device)
+    scene = Scene(net, params, inputs, labels)
+    capture = recording(bench.device)
     forms: dict[str, Callable[[], Tensor]] = {
-        "module": scene.train,
+        "module": lambda: scene.train(capture),
+        "eager": lambda: scene.train(Capture()),
         "vmap": lambda: train_by_vmap(host.module, scene),
     }
     if package is not None:
-        forms["package"] = Scene(Net(package, package.all_slots), params, batches).train
+        own = Scene(Net(package, package.all_slots), params, inputs, labels)
+        forms["package"] = lambda: own.train(capture)
     trained = {form: train() for form, train in forms.items()}
     for found in trained.values():
         torch.testing.assert_close(found, trained["module"], rtol=TOLERANCE, atol=TOLERANCE)
     row = f"module_{name}_e{envs}"
     bench.record_checksum(row, trained["module"])
     seconds = bench.time_interleaved(forms)
-    rows = [ratio_measure(f"{row}_over_vmap", seconds["vmap"], seconds["module"])]
+    rows = [
+        ratio_measure(f"{row}_over_vmap", seconds["vmap"], seconds["module"]),
+        ratio_measure(f"{row}_eager_over_vmap", seconds["vmap"], seconds["eager"]),
+    ]
     if package is not None:
         rows.append(ratio_measure(f"{row}_over_package", seconds["package"], seconds["module"]))
     return rows + [

@@ -73,3 +73,40 @@ class Dense(nn.Module):
 
     def forward(self, x):
         return self.head(self.grow(torch.tanh(self.first(x))))
+
+
+class Residual(nn.Module):
+    """A block of two convolutions with a shortcut."""
+
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(after)
+        self.downsample = nn.Sequential()
+        if before != after:
+            conv = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(after))
+
+    def forward(self, x):
+        h = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        return self.relu(h + self.downsample(x))
+
+
+def resnet18(width=8):
+    """The residual network of 18 layers for images of 32 x 32; its usual width is 64."""
+    widths = [width, width, 2 * width, 4 * width, 8 * width]
+    net = nn.Sequential()
+    net.add_module("conv1", nn.Conv2d(3, width, 3, padding=1, bias=False))
+    net.add_module("bn1", nn.BatchNorm2d(width))
+    net.add_module("relu", nn.ReLU(inplace=True))
+    for i in range(4):
+        first = Residual(widths[i], widths[i + 1], 1 + (i > 0))
+        second = Residual(widths[i + 1], widths[i + 1], 1)
+        net.add_module(f"layer{i + 1}", nn.Sequential(first, second))
+    net.add_module("pool", nn.AdaptiveAvgPool2d(1))
+    net.add_module("flatten", nn.Flatten())
+    net.add_module("fc", nn.Linear(8 * width, 10))
+    return net

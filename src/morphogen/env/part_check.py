@@ -106,7 +106,7 @@ def host_fault(net: Net) -> str:
     h: Any = net.networks.embed(draw_inputs(net.host, ROWS, SAMPLES))
     for i, slot in enumerate(net.host.all_slots):
         h = net.networks.stage(i, h, rows)
-        features = h.features if isinstance(h, Features) else h
+        features = h.in_slot_order() if isinstance(h, Features) else h
         if fault := form_fault(
             f"features at {slot.name}", features, (SAMPLES, *slot.size, ROWS, slot.channels)
         ):

@@ -92,12 +92,13 @@ def _apply_slot(
     """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the
     result if `pooled`.
     """
-    if isinstance(h, Features):
-        after, next_rows = _apply_slot(h.features, rows, slot_seeds, s, net=net, pooled=pooled)
-        return Features(after, _continue_rows(h.carried, slot_seeds, s)), next_rows
     index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
     if s is None or index is None or params is None:
         return max_pool2d(h) if pooled else h, rows
+    if isinstance(h, Features):
+        x = h.in_slot_order()
+        after, next_rows = _apply_slot(x, rows, slot_seeds, s, net=net, pooled=pooled)
+        return Features.from_slot_order(after, _continue_rows(h.carried, index)), next_rows
     plan = slot_seeds.plans[s]
     if index.parent_row is not None:
         h = take_rows(h, index.parent_row)
@@ -120,14 +121,11 @@ def _apply_slot(
     return h, rows
 
 
-def _continue_rows(
-    carried: dict[str, Tensor], slot_seeds: SlotSeeds, s: int | None
-) -> dict[str, Tensor]:
+def _continue_rows(carried: dict[str, Tensor], index: SlotIndex) -> dict[str, Tensor]:
     """Return the values that cross a slot for the rows after it.  [R, ...] each."""
-    index = None if s is None else slot_seeds.indices[s]
-    if index is None or index.parent_row is None:
-        return carried
     parent = index.parent_row
+    if parent is None:
+        return carried
     return {name: value.index_select(0, parent) for name, value in carried.items()}
 
 

@@ -35,13 +35,29 @@ class HostRows(NamedTuple):
         return values if self.env is None else values.index_select(0, self.env)
 
 
-class Features(NamedTuple):
-    """Features at a slot, of a host with values that are computed before it and used after it."""
+# axes of features [R, B, *shape] in the order of seeds, and back, by the axes of a sample
+_TO_SLOT = {1: (1, 0, 2), 2: (1, 2, 0, 3), 3: (1, 3, 4, 0, 2)}
+_FROM_SLOT = {1: (1, 0, 2), 2: (2, 0, 1, 3), 3: (3, 0, 4, 1, 2)}
 
-    features: Tensor
-    """[B, ..., R, C]."""
+
+class Features(NamedTuple):
+    """Features at a slot as plain torch orders them, with values that are computed before the slot
+    and used after it.
+    """
+
+    values: Tensor
+    """[R, B, C], [R, B, L, C] or [R, B, C, H, W]."""
     carried: dict[str, Tensor]
     """{name: [R, ...]}; no seed sees them, and rows take them along."""
+
+    def in_slot_order(self) -> Tensor:
+        """Return the features as seeds read them, [B, ..., R, C]."""
+        return self.values.permute(_TO_SLOT[self.values.dim() - 2]).contiguous()
+
+    @staticmethod
+    def from_slot_order(x: Tensor, carried: dict[str, Tensor]) -> "Features":
+        """Return features of [B, ..., R, C]."""
+        return Features(x.permute(_FROM_SLOT[x.dim() - 2]).contiguous(), carried)
 
 
 @runtime_checkable
@@ -86,7 +102,8 @@ class HostNetworks(Protocol):
         """Compute the layers between slot i - 1 and slot i.
 
         Shapes: x [B, ..., R, C], or [B, ..., 1, C] shared by all rows before the first slot -> [B,
-        ..., R, C'].  A host whose values cross slots returns and takes `Features`.
+        ..., R, C'].  A host in the order of plain torch, or whose values cross slots, returns and
+        takes `Features`.
         """
         ...
 

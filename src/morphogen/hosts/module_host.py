@@ -1,8 +1,7 @@
 """Hosts from modules of plain torch: every env trains its own copy of a user's network.
 
 A stage of the module (`module_stages`) runs for all envs at once: `torch.func.vmap` over the
-stacked parameters.  Features are [R, B, *shape] inside a stage, as torch has them, and
-[B, ..., R, C] at a slot, as seeds have them.
+stacked parameters.  Features are [R, B, *shape], as torch has them, until a seed reads them.
 """
 
 import copy
@@ -32,9 +31,6 @@ _KINDS = {1: "dense", 2: "sequences", 3: "images"}  # of features, by the axes o
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _LANES = 2**27  # random numbers of a place of dropout
-# of a module on a slot: axes of features [R, B, *shape] in the order of seeds, and back
-_TO_SLOT = {1: (1, 0, 2), 2: (1, 2, 0, 3), 3: (1, 3, 4, 0, 2)}
-_FROM_SLOT = {1: (1, 0, 2), 2: (2, 0, 1, 3), 3: (3, 0, 4, 1, 2)}
 
 
 class KeyedDropout(nn.Module):
@@ -167,14 +163,13 @@ class ModuleHost(Host):
     def stage(self, i: int, x: Tensor | Features, rows: HostRows) -> Features:
         """Compute the layers between two slots.
 
-        Shapes: x of `embed`, or the features of the slot before [B, ..., R, C] with the values that
-        it carries [R, B, ...] -> features of the next slot.
+        Shapes: x of `embed`, or the features of the slot before with the values that it carries
+        [R, B, ...] -> features of the next slot.
         """
-        value, carried = self._run(i, x, rows)
-        return Features(value.permute(_TO_SLOT[value.dim() - 2]).contiguous(), carried)
+        return Features(*self._run(i, x, rows))
 
     def head(self, x: Tensor | Features, rows: HostRows) -> Tensor:
-        """Return the output, [R, B, *output]."""
+        """Return the output, [R, B, *shape]."""
         return self._run(len(self.all_slots), x, rows)[0]
 
     def _run(
@@ -185,7 +180,7 @@ class ModuleHost(Host):
         values: dict[str, Tensor] = {}
         shared = False
         if isinstance(x, Features):
-            entry = x.features.permute(_FROM_SLOT[x.features.dim() - 2]).contiguous()
+            entry = x.values
             values |= x.carried
         else:
             entry = x
@@ -213,14 +208,17 @@ class ModuleHost(Host):
             params |= {path: rows.pick(streams) for path in own_streams}
             buffers = {path: x for path, x in buffers.items() if path not in params}
         args = [values[name] for name in stage.takes]
-        if not params and not args:
-            return functional_call(body, buffers, ())
 
-        def run(params: dict[str, Tensor], *args: Tensor) -> tuple[Tensor, ...]:
-            return functional_call(body, {**params, **buffers}, args)
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+            named = dict(zip(params, tensors, strict=False)) | buffers
+            # shared parameters occur under each of their names: nothing to tie
+            return functional_call(body, named, tensors[len(params) :], tie_weights=False)
 
-        dims = (0 if params else None, *(None if shared else 0 for _ in args))
-        return vmap(run, in_dims=dims)(params, *args)
+        dims = (0,) * len(params) + (None if shared else 0,) * len(args)
+        if all(dim is None for dim in dims):  # the same in every row
+            count = len(rows.pick(like))
+            return tuple(x.expand(count, *x.shape) for x in run(*args))
+        return vmap(run, in_dims=dims)(*params.values(), *args)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support import small_states
-from support.module_nets import Cnn, Dense, Skips, Tokens
+from support.module_nets import Cnn, Dense, Skips, Tokens, resnet18
 from torch import nn
 
 import morphogen as mg
@@ -25,6 +25,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "skips": (Skips, torch.zeros(2, 6, 6)),
     "dense": (Dense, torch.zeros(6)),
     "tokens": (Tokens, torch.zeros(6)),
+    "bare": (lambda: nn.Sequential(nn.Flatten(), mg.Slot(), nn.Linear(12, 3)), torch.zeros(2, 6)),
 }
 
 
@@ -164,6 +165,30 @@ def test_an_env_lives_the_same_among_any_others(case):
         )
 
 
+@pytest.mark.slow
+def test_a_residual_network_of_18_layers_grows_after_each_of_its_parts():
+    slots = {f"layer{i + 1}": f"r0c{i}" for i in range(4)}
+    noise = small_states.normal(64, 3, 32, 32)
+    task = mg.TaskSpec(
+        name="resnet",
+        dataset=mg.from_arrays("noise", noise, torch.arange(64) % 10),
+        host=mg.host_from_module(resnet18, slots=slots),
+        mean=(0.0,) * 3,
+        std=(1.0,) * 3,
+        defaults={"data": {"minibatches": 2, "batch": 8}},
+    )
+    env = mg.make(task, envs=8, seed=0)
+    assert env.net.host.params() == sum(x.numel() for x in resnet18().parameters())
+    assert [slot.size for slot in env.net.slots] == [(32, 32), (16, 16), (8, 8), (4, 4)]
+    state, seen = env.reset()
+    start = state.host.params
+    for _ in range(2):
+        state, step = env.step(state, mg.actions.random(env, state, seen))
+        seen = step.inputs
+        assert state.signals.train_loss.isfinite().all()
+    assert (state.host.params != start).any(-1).all()
+
+
 def test_initial_values_follow_the_rules_of_the_layers():
     host = made("tokens")
     leaf = {leaf.name: leaf for leaf in host.layout().leaves}
@@ -215,7 +240,7 @@ def test_dropout_draws_from_the_streams_of_its_env():
 
     def features(dropout):
         rows = mg.HostRows(split, (), None, dropout)
-        return host.stage(0, host.embed(x), rows).features
+        return host.stage(0, host.embed(x), rows).values
 
     assert features(None).equal(features(None))
     assert features(streams).equal(features(streams))

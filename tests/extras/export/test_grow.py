@@ -120,3 +120,11 @@ def test_a_program_of_torch_takes_any_number_of_samples(tmp_path):
     )
     loaded = torch.export.load(path).module()
     torch.testing.assert_close(loaded(data.inputs[:9]), grown.module(data.inputs[:9]))
+
+
+def test_the_name_of_a_task_stands_for_its_samples():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), mg.Slot(), nn.Linear(8, 10))
+    grown = mg.grow(net, "digits", epochs=1, copies=2)
+    assert grown.module(torch.zeros(3, 1, 8, 8)).shape == (3, 10)
+    with pytest.raises(ConfigError, match="data: expected a data set or a task"):
+        mg.grow(net, "digit", epochs=1, copies=2)

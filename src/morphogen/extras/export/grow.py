@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from morphogen.config.host import Host
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.parts import FILE_POLICIES, POLICIES
-from morphogen.config.task import TaskSpec
+from morphogen.config.task import TASKS, TaskSpec
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import Carry, first_carry, run_epoch
 from morphogen.env.fossils import start_with_fossils
@@ -66,7 +67,7 @@ def grow(
     Args:
         network: a module with `Slot`s or a function that builds one, as of `host_from_module`, or a
             host.
-        data: a data set, as of `from_arrays`.
+        data: a data set, as of `from_arrays`, or the name of a task whose samples are taken.
         policy: the directory of a run, whose policy grows; a policy, as `heuristic`; or the policy
             of a file, as `reactive:FILE`.
         epochs: of training.
@@ -92,10 +93,9 @@ def grow(
         >>> grown.module(inputs).shape, [row["network"] for row in grown.table]
         (torch.Size([60, 2]), ['grown', 'host alone', 'same form from scratch'])
     """
-    host = network if isinstance(network, Host) else host_from_module(network)
     copies = read_count("copies", copies)
     epochs = read_count("epochs", epochs)
-    task = TaskSpec(name="grow", dataset=data, host=host, defaults=_defaults(data, epochs, price))
+    task = replace(_task(network, data), defaults=_defaults(data, epochs, price))
     env = make(task, envs=copies, seed=seed, **settings)
     history: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
@@ -124,6 +124,21 @@ class _Choice:
     test: float
     params: int
     seeds: str
+
+
+def _task(network: Any, data: Any) -> TaskSpec:
+    """Return the task of a network on a data set, or on the samples of a task."""
+    if not isinstance(data, str):
+        host = network if isinstance(network, Host) else host_from_module(network)
+        return TaskSpec(name="grow", dataset=data, host=host)
+    if data not in TASKS:
+        raise ConfigError(f"data: expected a data set or a task, got {format_choice(data, TASKS)}")
+    source: Any = TASKS[data]
+    example = torch.zeros(source.host.input_shape, device="cpu")
+    host = network if isinstance(network, Host) else host_from_module(network, example=example)
+    return replace(
+        source, name="grow", host=host, slots=(), instance=InstanceSpec(), param_budget=None
+    )
 
 
 def _defaults(data: Any, epochs: int, price: float) -> dict[str, Any]:

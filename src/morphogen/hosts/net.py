@@ -16,7 +16,7 @@ from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.optim import SGD, Optimizer
 from morphogen.hosts.precision import FULL, Precision
-from morphogen.hosts.schedule import Schedule
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.hosts.seed_module import Modules, gate_layout, seed_layout
 from morphogen.hosts.weights import read_weights
 from morphogen.state.schema import Sizes
@@ -81,7 +81,7 @@ class Net:
     """Files of parameters from which hosts start, one for each env in turn."""
     optimizer: Optimizer = SGD
     """Of hosts and seeds."""
-    schedule: Schedule | None = None
+    schedule: RateSchedule | None = None
     """Of their learning rates; None: constant."""
     freeze: tuple[str, ...] = ()
     """Patterns of names of host parameters that do not train."""

@@ -10,7 +10,7 @@ from morphogen.config.groups import HostSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RateSchedule:
     """Factor on the learning rates of hosts and seeds, from the clock of each env.
 
     With t the minibatches of the env before this one, N the minibatches of an episode, and W those
@@ -26,8 +26,8 @@ class Schedule:
 
     Example:
         >>> import torch
-        >>> from morphogen.hosts.schedule import Schedule
-        >>> schedule = Schedule(minibatches=2, epochs=3, warmup=2)
+        >>> from morphogen.hosts.schedule import RateSchedule
+        >>> schedule = RateSchedule(minibatches=2, epochs=3, warmup=2)
         >>> epoch, minibatch = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 1])
         >>> schedule.factor(epoch, minibatch, torch.zeros(4))
         tensor([0.3333, 0.6667, 1.0000, 0.1464])
@@ -53,10 +53,10 @@ class Schedule:
         return torch.where(done < self.warmup, rise, fall) if self.warmup else fall
 
 
-def build_schedule(spec: HostSpec, minibatches: int, epochs: int) -> Schedule | None:
+def build_schedule(spec: HostSpec, minibatches: int, epochs: int) -> RateSchedule | None:
     """Return the schedule of `host.schedule`; None: learning rates are constant."""
     if spec.schedule == "constant":
         return None
     total = minibatches * epochs
     share = spec.warmup_share if spec.schedule == "warmup_cosine" else 0.0
-    return Schedule(minibatches, epochs, min(round(share * total), total - 1))
+    return RateSchedule(minibatches, epochs, min(round(share * total), total - 1))

@@ -29,7 +29,7 @@ from morphogen.hosts.optim import (
     grad_and_value,
 )
 from morphogen.hosts.plan import Plan
-from morphogen.hosts.schedule import Schedule
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.hosts.sites import SlotIndex
 from morphogen.rules import loss_scale
 from morphogen.rules.counts import seed_params
@@ -264,7 +264,7 @@ def _as_it_is(values: Tensor) -> Tensor:
     return values
 
 
-def _rate_factor(train_state: TrainState, schedule: Schedule) -> Tensor:
+def _rate_factor(train_state: TrainState, schedule: RateSchedule) -> Tensor:
     """Factor on all learning rates.  -> [E, 1]."""
     epoch = train_state.context.epoch
     factor = schedule.factor(epoch, train_state.tally.total, train_state.weights.host)

@@ -125,10 +125,12 @@ def build_scene(
     val_samples: int = 300,
     coalitions: int | None = None,
     device: torch.device | str = "cpu",
+    **trained: Any,
 ) -> BenchScene:
     """A scene of a task, or of TOKENS, with the data of the task and the defaults of the classes.
 
-    coalitions: their number, None = all of the live seeds.
+    coalitions: their number, None = all of the live seeds; trained: optimizer, schedule and freeze
+    of the net.
     """
     if task == TOKENS:
         spec = resolve(
@@ -137,12 +139,12 @@ def build_scene(
             )
         )
         host = mg.TransformerSpec(**LANGUAGE_MODEL)
-        net = Net(host, host.all_slots)
+        net = Net(host, host.all_slots, **trained)
     else:
         data = DataSpec(**TASKS[task].defaults.get("data", {}))
         spec = resolve(plain_spec(task=task, envs=envs, instances="single", data=data))
         host = find_host(spec)
-        net = Net(host, host.pick_slots(spec.slots))
+        net = Net(host, host.pick_slots(spec.slots), **trained)
     state = add_seeds(
         _initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, net, device)
     )

@@ -14,7 +14,7 @@ from support.run_comparison import differences, events
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
-from morphogen.config.groups import DataSpec
+from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, TrainingDiverged
@@ -81,6 +81,15 @@ OTHERS = {
         "alarms",
         lambda: {"an alarm": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})}},
     ),
+    "adamw": {
+        "host": HostSpec(
+            lr=0.01,
+            seed_lr=0.01,
+            optimizer="adamw",
+            schedule="warmup_cosine",
+            freeze=("block0.*",),
+        )
+    },
     "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
     **rows_of_extra(
         "streaming",

@@ -30,7 +30,9 @@ from morphogen.config.parts import LEARNERS, POLICIES
 from morphogen.env.environment import Environment
 from morphogen.env.phases import choose_actions
 from morphogen.hosts.net import Net
+from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.hosts.plan import EpochPlan
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.policy.baselines import ParameterFree, action_of_heads, deterministic_output
 from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.ppo_state import init_ppo
@@ -165,7 +167,15 @@ TRAINING = (*TRAINED, "validate_step.validate")
 
 def cnn() -> Graph:
     host, kinds = small_states.DIGITS, assign_codes(("attention", "conv_light"))
-    return trained(Net(host, host.pick_slots(("r1c0",)), kinds), torch.float64, 4)
+    net = Net(
+        host,
+        host.pick_slots(("r1c0",)),
+        kinds,
+        optimizer=OPTIMIZERS["adamw"],
+        schedule=RateSchedule(minibatches=1, epochs=4, warmup=2),
+        freeze=("block0.*",),
+    )
+    return trained(net, torch.float64, 4)
 
 
 def transformer() -> Graph:

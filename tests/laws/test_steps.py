@@ -26,6 +26,7 @@ from morphogen.env.policies import build_arm
 from morphogen.env.setup import build_setup
 from morphogen.hosts import plan as plans
 from morphogen.hosts.net import Net
+from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.learner import Round
 from morphogen.ppo.ppo_state import init_ppo
@@ -83,9 +84,9 @@ def validated(state):
 
 
 @st.composite
-def watched(draw):
+def watched(draw, envs=states):
     """A state, a loss, and what training skipped."""
-    state = draw(states)
+    state = draw(envs)
     loss, skipped = (
         draw(st.lists(each, min_size=len(state), max_size=len(state)))
         for each in (losses, st.integers(0, 3))
@@ -127,6 +128,22 @@ DRAWN = {
 def test_the_laws_hold_on_drawn_states(step, given, ways, request):
     name = request.node.callspec.id
     check_step(step, given, examples=one_in(8), name=name, skip=("graph",), **ways)
+
+
+ADAPTIVE = strategies.env_states(3, 3, min_envs=2, min_slots=3, optimizer=OPTIMIZERS["adamw"])
+MOVES_OPTIMIZERS = {
+    "govern_step.first_snapshot": ADAPTIVE,
+    "govern_step.govern": watched(ADAPTIVE),
+    "tick_step.tick": ADAPTIVE,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOVES_OPTIMIZERS)
+def test_steps_that_move_seeds_keep_the_laws_under_adamw(name):
+    step, _, ways = DRAWN[name]
+    examples = {"examples": one_in(8), "name": name, "skip": ("graph",)}
+    check_step(step, MOVES_OPTIMIZERS[name], **examples, **ways)
 
 
 class Scene:

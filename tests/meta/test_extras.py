@@ -14,6 +14,7 @@ SEQUENCES = (  # a host may take sequences of integers
     "config/spec.py",
     "env/part_check.py",
     "hosts/forward_pass.py",
+    "hosts/module_host.py",
     "hosts/seed_module.py",
 )
 VERSIONS_OF_TORCHRL = ("log/run_directory.py",)

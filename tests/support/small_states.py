@@ -19,6 +19,7 @@ from morphogen.rules.stages import occupied
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import InputBatch, LabelledInputs
+from morphogen.state.tree_ops import TreeT
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.vocab.stage import Stage
 
@@ -154,7 +155,7 @@ def nudge(state: EnvState, net: Net, size: float = 0.2) -> EnvState:
         at = torch.arange(old.shape[1])
         own = ((at < count) | (at >= old.shape[1] - net.gate_counts[s])) & (count > 0)
         moved = torch.where(own, old + size * normal(*old.shape, seed=s), old)
-        seeds[slot.name] = {"params": moved, "momentum": torch.zeros_like(moved)}
+        seeds[slot.name] = state.seeds[slot.name].replace({"params": moved})
     return state.replace(seeds=TensorDict(seeds, batch_size=state.batch_size))
 
 
@@ -163,6 +164,13 @@ def double(state: EnvState) -> EnvState:
     cast = state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
     assert cast is not None
     return cast
+
+
+def like(state: EnvState, samples: TreeT) -> TreeT:
+    """The samples with real numbers in the dtype of the state, and tokens as they are."""
+    tree: Any = samples
+    real = tree.inputs.is_floating_point()
+    return tree.replace(inputs=tree.inputs.to(state.host.params.dtype)) if real else tree
 
 
 def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> InputBatch:

@@ -33,6 +33,7 @@ from morphogen.vocab.limits import AUTO_GATES
 AUTO = "auto"
 RESIDENT = "resident"
 STREAMED = "streamed"
+MOMENTUM = 0.9
 
 
 @spec
@@ -104,10 +105,18 @@ class HostSpec(Spec):
     """learning rate of hosts"""
     seed_lr: Annotated[float, Field(gt=0, le=10)] = 0.1
     """learning rate of seeds"""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """momentum of the optimiser of hosts and seeds"""
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """optimiser of hosts and seeds"""
+    schedule: Literal["constant", "cosine", "warmup_cosine"] = "constant"
+    """course of both learning rates over the minibatches of an episode: cosine falls to 0,
+    warmup_cosine rises before
+    """
+    warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """share of the minibatches of an episode in which warmup_cosine rises"""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = MOMENTUM
+    """momentum of sgd for hosts and seeds; adamw has means of its own"""
     weight_decay: Share = 5e-4
-    """weight decay of hosts and seeds"""
+    """weight decay of hosts; seeds have none"""
     max_grad_norm: Positive | None = 1.0
     """limit of the gradient norm of each host, and of each seed; null = no clipping"""
     name: Annotated[str, OneOf(HOSTS)] | None = None
@@ -120,6 +129,13 @@ class HostSpec(Spec):
     """tokens of a language model, as many as its text has; null = from the task"""
     weights: Annotated[tuple[str, ...], Names()] = ()
     """files of parameters from which hosts start, one for each env in turn: .safetensors or .pt"""
+    freeze: Annotated[tuple[str, ...], Names()] = ()
+    """parameters of hosts that do not train, as patterns of names, e.g. block0.*"""
+
+    def cross_checks(self) -> Checks:
+        """A momentum is for sgd."""
+        fits = self.optimizer == "sgd" or self.momentum == MOMENTUM
+        return {"momentum": (fits, f"{MOMENTUM} (not set), as host.optimizer is {self.optimizer}")}
 
 
 @spec

@@ -37,14 +37,15 @@ from morphogen.env.pieces import FLOAT_BYTES, piece_size
 from morphogen.env.task_kind import TaskKind
 from morphogen.errors import DataError, DeviceError
 from morphogen.hosts.net import Net
+from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.hosts.precision import FULL, Precision
+from morphogen.hosts.schedule import build_schedule
 from morphogen.hosts.weights import digest_weights
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.text import count_noun, short_repr
 
-STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 PRECISIONS = {
     AMP_OFF: FULL,
     AMP_BFLOAT16: Precision(torch.bfloat16),
@@ -140,8 +141,11 @@ def prepare_process(spec: EngineSpec, device: torch.device) -> None:
 
 
 def state_bytes(spec: RunSpec, net: Net) -> int:
-    """Return the bytes of the parameters of all envs, with their momentum and snapshots."""
-    return spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
+    """Return the bytes of the parameters of all envs, with the moments of their optimiser and
+    snapshots.
+    """
+    copies = 2 * (1 + len(net.optimizer.moments))
+    return spec.envs * (net.host_size + sum(net.seed_sizes)) * copies * FLOAT_BYTES
 
 
 def check_memory(spec: RunSpec, net: Net, needed: int, device: torch.device) -> None:
@@ -211,6 +215,9 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         kinds=limits.kinds,
         precision=precision,
         weights=spec.host.weights,
+        optimizer=OPTIMIZERS[spec.host.optimizer],
+        schedule=build_schedule(spec.host, spec.data.minibatches, spec.episode_length),
+        freeze=spec.host.freeze,
     )
     check_networks(spec, net)
     kind = KINDS[task.kind]

@@ -1,13 +1,16 @@
 """Parameters as flat rows of named leaves: initial values, splitting, joining."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor
 
+from morphogen.errors import ConfigError
 from morphogen.kernels.elementwise import by_vectors
+from morphogen.vocab.text import format_value
 
 # keeps normal values finite: half a step above the least number that is drawn
 LEAST = 2.0**-24 - 1.0
@@ -107,6 +110,21 @@ class ParamLayout:
     def join(self, leaves: Leaves) -> Tensor:
         """Concatenate leaves, the inverse of `split`.  [R, *shape] each -> [R, size]."""
         return torch.cat([leaves[leaf.name].reshape(-1, leaf.size) for leaf in self.leaves], dim=-1)
+
+    def find(self, patterns: Sequence[str], setting: str) -> frozenset[str]:
+        """Return the names of the leaves that match any pattern, as of a shell.
+
+        Raises: ConfigError, for this setting, for a pattern that matches no leaf.
+        """
+        names = [leaf.name for leaf in self.leaves]
+        found: set[str] = set()
+        for pattern in patterns:
+            matches = {name for name in names if fnmatchcase(name, pattern)}
+            if not matches:
+                known = f"expected patterns of the names {', '.join(names)}"
+                raise ConfigError(f"{setting}: {known}, got {format_value(pattern)}")
+            found |= matches
+        return frozenset(found)
 
     def draw(self, uniform: Tensor) -> Tensor:
         """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""

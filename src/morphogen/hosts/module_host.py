@@ -7,12 +7,14 @@ stacked parameters.  Features are [R, B, *shape], as torch has them, until a see
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from morphogen.compat import count_writes
 from morphogen.config.host import Host
@@ -93,6 +95,8 @@ class ModuleHost(Host):
     """Name of a parameter or buffer in the user's module, by its name in the stages."""
     buffers: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
     """Constants, by name in the stages."""
+    causal: bool = False
+    """A language model: see `host_from_module`."""
 
     @property
     def is_bound(self) -> bool:
@@ -218,7 +222,13 @@ class ModuleHost(Host):
         if all(dim is None for dim in dims):  # the same in every row
             count = len(rows.pick(like))
             return tuple(x.expand(count, *x.shape) for x in run(*args))
-        return vmap(run, in_dims=dims)(*params.values(), *args)
+        with _attention_of(like.device):
+            return vmap(run, in_dims=dims)(*params.values(), *args)
+
+
+def _attention_of(device: torch.device) -> AbstractContextManager[None]:
+    """Choose the attention of a stage: the fast one of CPUs would run for one network at a time."""
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
 
 
 @functools.cache
@@ -252,6 +262,7 @@ def host_from_module(
     *,
     slots: Mapping[str, str] | None = None,
     example: Tensor | None = None,
+    causal: bool = False,
 ) -> ModuleHost:
     """Make a host of a module of plain torch.
 
@@ -262,6 +273,8 @@ def host_from_module(
         slots: names of slots, as `r0c0`, by the submodules after whose output they are; None: the
             module calls `Slot`s.
         example: one input, [*shape], of the dtype of samples; None: as the arrays of the task.
+        causal: the module is a language model: its output [B, L, C] are logits of the next token
+            at every place, and no place sees the places after it, in gates of seeds neither.
 
     Features at a slot are dense [B, C], sequences [B, L, C] or images [B, C, H, W], and get the
     blueprints that fit these.  Batch normalisation always takes the statistics of its batch, and
@@ -297,7 +310,7 @@ def host_from_module(
         raise ConfigError(f"host {type(module).__name__}: expected parameters that train, got none")
     leaves = tuple(leaf_of(name, x, rules.get(name)) for name, x in trained.items())
     given = {name: x for name, x in trained.items() if rules.get(name) is None}
-    host = ModuleHost(copy.deepcopy(module), leaves, given, slots)
+    host = ModuleHost(copy.deepcopy(module), leaves, given, slots, causal=causal)
     return host if example is None else _bind(host, example.to("meta"))
 
 
@@ -350,6 +363,7 @@ def _bind(host: ModuleHost, example: Tensor) -> ModuleHost:
         input_shape=tuple(example.shape),
         all_slots=tuple(_slot(host, staged, i) for i in range(len(staged.slots))),
         blueprints=fitting_blueprints(kinds),
+        vocabulary=staged.output[-1] if host.causal else 0,
         isolates="sequences" not in kinds,
         dropout=float(any(isinstance(part, KeyedDropout) for part in private.modules())),
     )

@@ -14,7 +14,9 @@ from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
 from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
+from morphogen.hosts.optim import SGD, Optimizer
 from morphogen.hosts.precision import FULL, Precision
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.hosts.seed_module import Modules, gate_layout, seed_layout
 from morphogen.hosts.weights import read_weights
 from morphogen.state.schema import Sizes
@@ -49,9 +51,12 @@ class Net:
         kinds: name of every blueprint code; () = the blueprints of the host.
         precision: number format of the features.
         weights: files of parameters from which hosts start, one for each env in turn.
+        optimizer: of hosts and seeds.
+        schedule: of their learning rates; None = constant.
+        freeze: patterns of names of host parameters that do not train.
 
-    Raises: ConfigError for a host without the methods of `HostNetworks`, and for a file with other
-        parameters.
+    Raises: ConfigError for a host without the methods of `HostNetworks`, for a file with other
+        parameters, and for a pattern that no parameter matches.
 
     Example:
         >>> import morphogen as mg
@@ -74,6 +79,12 @@ class Net:
     """Of features."""
     weights: tuple[str, ...] = ()
     """Files of parameters from which hosts start, one for each env in turn."""
+    optimizer: Optimizer = SGD
+    """Of hosts and seeds."""
+    schedule: RateSchedule | None = None
+    """Of their learning rates; None: constant."""
+    freeze: tuple[str, ...] = ()
+    """Patterns of names of host parameters that do not train."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)
@@ -91,6 +102,10 @@ class Net:
     host_size: int = _derived_field()
     """P: parameters of the host at full width."""
     host_layout: ParamLayout = field(init=False, repr=False, compare=False)
+    frozen: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Names of the host parameters that do not train."""
+    trained_share: float = _derived_field()
+    """Of the host parameters."""
     seed_layouts: tuple[Mapping[Blueprint, ParamLayout], ...] = _derived_field()
     """[S]."""
     gate_layouts: tuple[ParamLayout, ...] = _derived_field()
@@ -118,6 +133,8 @@ class Net:
         )
         gate_layouts = tuple(gate_layout(slot.channels) for slot in slots)
         gates = tuple(layout.size for layout in gate_layouts)
+        frozen = layout.find(self.freeze, "host.freeze")
+        free = [leaf.size for leaf in layout.leaves if leaf.name not in frozen]
         positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {
             "kinds": kinds,
@@ -132,6 +149,8 @@ class Net:
             "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
             "host_size": self.host.params(),
             "host_layout": layout,
+            "frozen": frozen,
+            "trained_share": sum(free) / max(layout.size, 1),
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
             "start": self._start(layout),
@@ -165,4 +184,5 @@ class Net:
 
     def sizes(self, *, envs: int, window: int, classes: int, table: int = 0) -> Sizes:
         """Return the lengths of the axes of a state of these envs."""
-        return Sizes(envs, self.names, self.host_size, self.seed_sizes, window, classes, table)
+        fixed = (envs, self.names, self.host_size, self.seed_sizes, window, classes, table)
+        return Sizes(*fixed, self.optimizer.moments, self.optimizer.counts)

@@ -2,8 +2,9 @@
 by row.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ Buffers = tuple[Tensor, ...]
 Moments = tuple[ParamTree, ParamTree]
 Aux = TypeVar("Aux")
 BETAS = (0.9, 0.999)  # of AdamW
+EPS = 1e-8  # of AdamW
 NO_DECAY: Mapping[str, float] = {}
 
 
@@ -89,13 +91,14 @@ def sgd(
     grads: Tensor,
     live: Tensor,
     *,
-    lr: float,
+    lr: float | Tensor,
     momentum: float,
     weight_decay: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Take one step of SGD with momentum in the live rows; all others stay bit for bit.
 
-    Shapes: params, velocity, grads [R, ...]; live bool [R] -> params, velocity.
+    Shapes: params, velocity, grads [R, ...]; live bool [R], or broadcasts to params; lr broadcasts
+    to params -> params, velocity.
     Equals `torch.optim.SGD` started from velocity 0.
 
     Example:
@@ -116,7 +119,8 @@ def sgd(
     grads = grads.add(params, alpha=weight_decay) if weight_decay else grads
     step = torch.add(grads, velocity, alpha=momentum)
     mask = expand_mask(live, params)
-    return torch.where(mask, params.sub(step, alpha=lr), params), torch.where(mask, step, velocity)
+    moved = params - step * lr if isinstance(lr, Tensor) else params.sub(step, alpha=lr)
+    return torch.where(mask, moved, params), torch.where(mask, step, velocity)
 
 
 def adamw(
@@ -166,3 +170,87 @@ def adamw(
     new_p = sub_each(kept, move)
     trees = [dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v)]
     return trees[0], (trees[1], trees[2])
+
+
+class Live(NamedTuple):
+    """Networks that take a step: hosts, or seeds in one buffer (`hosts.blocks`)."""
+
+    networks: Tensor
+    """bool, [E, 1] of hosts, [E, S] of seeds."""
+    params: Tensor
+    """bool, broadcasts to the parameters."""
+    spread: Callable[[Tensor], Tensor]
+    """Maps values like `networks` to values that broadcast to the parameters."""
+
+
+class Rates(NamedTuple):
+    """Numbers of a step."""
+
+    lr: float | Tensor
+    """Tensor: [E, 1]."""
+    momentum: float
+    """Of SGD."""
+    weight_decay: float = 0.0
+    """Of hosts."""
+
+
+class Optimizer(NamedTuple):
+    """Optimiser of hosts and seeds: its state, all 0 at the birth of a network, and its step."""
+
+    moments: tuple[str, ...]
+    """Leaves of the state that are like the parameters."""
+    counts: tuple[str, ...]
+    """Leaves of the state with one number per network, which follow the moments."""
+    step: Callable[[Tensor, Tensor, Buffers, Live, Rates], tuple[Tensor, Buffers]]
+    """From params, gradients, state, live networks and rates to params and state."""
+
+
+def _sgd_step(
+    params: Tensor, grads: Tensor, state: Buffers, live: Live, rates: Rates
+) -> tuple[Tensor, Buffers]:
+    lr = rates.lr
+    params, velocity = sgd(
+        params,
+        state[0],
+        grads,
+        live.params,
+        lr=live.spread(lr.expand_as(live.networks)) if isinstance(lr, Tensor) else lr,
+        momentum=rates.momentum,
+        weight_decay=rates.weight_decay,
+    )
+    return params, (velocity,)
+
+
+def _adamw_step(
+    params: Tensor, grads: Tensor, state: Buffers, live: Live, rates: Rates
+) -> tuple[Tensor, Buffers]:
+    """Take one step of AdamW in the live networks; all others stay bit for bit.
+
+    With n the steps of a network, this one included, and g its gradient:
+
+        m <- b1 m + (1 - b1) g
+        v <- b2 v + (1 - b2) g^2
+        p <- (1 - lr decay) p - lr / (1 - b1^n) m / (sqrt(v / (1 - b2^n)) + eps)
+
+    Equals `torch.optim.AdamW`, with a count of steps per network.
+    """
+    mean, square, steps = state
+    taken = steps + live.networks  # of a network that never took a step 0: nothing reads its rate
+    # 1 - b^n, exact for a small n in float32 too
+    first, second = (-torch.expm1(taken * math.log(beta)) for beta in BETAS)
+    new_mean = mean.lerp(grads, 1.0 - BETAS[0])
+    new_square = (square * BETAS[1]).addcmul(grads, grads, value=1.0 - BETAS[1])
+    scale = new_square.sqrt() / live.spread(second.sqrt()) + EPS
+    move = new_mean * live.spread(rates.lr / first)
+    # a decay is of hosts, whose rates broadcast
+    kept = params * (1.0 - rates.lr * rates.weight_decay) if rates.weight_decay else params
+    results = (kept.addcdiv(move, scale, value=-1.0), new_mean, new_square)
+    old = (params, mean, square)
+    params, *moments = (
+        torch.where(live.params, new, before) for new, before in zip(results, old, strict=True)
+    )
+    return params, (*moments, taken)
+
+
+SGD = Optimizer(("momentum",), (), _sgd_step)
+OPTIMIZERS = {"sgd": SGD, "adamw": Optimizer(("momentum", "square"), ("steps",), _adamw_step)}

@@ -126,7 +126,7 @@ def gather_params(
     net: Net,
 ) -> tuple[SlotParams | None, ...]:
     """Gather the rows of everything that runs, per slot; None where nothing runs.  leaf: "params"
-    or "momentum".
+    or a moment of the optimiser.
     """
     params: list[SlotParams | None] = []
     for s, index in enumerate(indices):

@@ -21,6 +21,9 @@ class HostState(FrozenTree):
     """float32 [E, P]."""
     momentum: Tensor
     """float32 [E, P]."""
+    adaptive: TensorDictField
+    """Of `adamw`: {square: float32 [E, P], running mean of squared gradients; steps: float32
+    [E, 1], steps taken}; {} of `sgd`."""
 
 
 @short_repr
@@ -251,7 +254,8 @@ class EnvState(FrozenTree):
 
     host: HostState
     seeds: TensorDictField
-    """{slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed."""
+    """{slot name: {params, momentum: float32 [E, P_s]}}, and of `adamw` square [E, P_s] and steps
+    [E, 1]; zeros without a seed."""
     slots: Slots
     signals: Signals
     ledger: TensorDictField

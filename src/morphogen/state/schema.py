@@ -114,6 +114,8 @@ class Sizes:
     window: int
     classes: int
     table: int = 0  # length of the table of usable samples; 0 = the identity
+    moments: tuple[str, ...] = ("momentum",)  # leaves of the optimiser, like the parameters
+    counts: tuple[str, ...] = ()  # leaves of the optimiser, one number per network
 
     def axis(self, letter: str) -> int:
         """Return the length of an axis of `StateLeaf.shape`."""
@@ -129,7 +131,7 @@ class Sizes:
 
 
 def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu", **branches: Any) -> Any:
-    """Return a part of `PARTS` for all envs, [E], each leaf empty.  branches: of the governor."""
+    """Return a part of `PARTS` for all envs, [E], each leaf empty.  branches: trees in the part."""
     leaves = {
         leaf.name: torch.full(
             (sizes.envs, *map(sizes.axis, leaf.shape)), leaf.empty, dtype=leaf.dtype, device=device
@@ -140,15 +142,29 @@ def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu", **br
     return kind(**leaves, **branches, batch_size=[sizes.envs], device=device)
 
 
+def _zeros(
+    sizes: Sizes, leaves: tuple[str, ...], count: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Leaves with a number per parameter, and the counts of the optimiser."""
+    lengths = dict.fromkeys(leaves, count) | dict.fromkeys(sizes.counts, 1)
+    return {
+        leaf: torch.zeros(sizes.envs, length, dtype=torch.float32, device=device)
+        for leaf, length in lengths.items()
+    }
+
+
 def _empty_seeds(sizes: Sizes, device: torch.device) -> TensorDict:
     seeds = {
-        name: {
-            leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device)
-            for leaf in ("params", "momentum")
-        }
+        name: _zeros(sizes, ("params", *sizes.moments), count, device)
         for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
     }
     return TensorDict(seeds, batch_size=[sizes.envs], device=device)
+
+
+def _empty_host(sizes: Sizes, device: torch.device) -> HostState:
+    leaves = _zeros(sizes, sizes.moments[1:], sizes.host_params, device)
+    adaptive = TensorDict(leaves, batch_size=[sizes.envs], device=device)
+    return empty_part("host", sizes, device, adaptive=adaptive)
 
 
 def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
@@ -157,14 +173,19 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
     """
     device = key.device
     part = functools.partial(empty_part, sizes=sizes, device=device)
-    snapshot = {name: part(name) for name in ("host", "slots", "signals")}
+    snapshot = {name: part(name) for name in ("slots", "signals")}
     return EnvState(
-        host=part("host"),
+        host=_empty_host(sizes, device),
         seeds=_empty_seeds(sizes, device),
         slots=part("slots"),
         signals=part("signals"),
         ledger=ledger,
-        governor=part("governor", seeds=_empty_seeds(sizes, device), **snapshot),
+        governor=part(
+            "governor",
+            host=_empty_host(sizes, device),
+            seeds=_empty_seeds(sizes, device),
+            **snapshot,
+        ),
         instance=part("instance"),
         clock=part("clock"),
         scaling=part("scaling"),

@@ -206,7 +206,7 @@ def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
     """Select per env and slot the seed of `yes` where the mask is True, else of `no`.  mask
     bool [E, S].
 
-    Seeds are stored as `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order.
+    Seeds are stored as `{slot name: {params, momentum, ...: [E, P_s]}}`, keys in slot order.
     """
     other = get_branches(yes)
     rows = {

@@ -161,12 +161,13 @@ def _assess_epoch(
 
 
 def _is_restorable(state: EnvState) -> Tensor:
-    """Mask of envs whose hosts and fossils, with momentum, have finite squared norms.  bool [E].
+    """Mask of envs whose hosts and fossils, with the state of their optimiser, have finite squared
+    norms.  bool [E].
 
     A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the
     size of a weight.
     """
-    host = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum)]
+    host = [l2_norm(leaf) for leaf in nested_leaves(state.host)]
     seeds = [l2_norm(leaf) for leaf in nested_leaves(state.seeds)]
     free = state.slots.stage != int(Stage.FOSSILIZED)
     # [E, S]

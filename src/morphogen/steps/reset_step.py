@@ -11,7 +11,7 @@ from morphogen.hosts.net import Net
 from morphogen.hosts.plan import EpochPlan, Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import get_branches, get_leaf, replace
+from morphogen.state.tree_ops import get_branches, get_leaves, replace
 
 
 def reset(
@@ -87,7 +87,7 @@ def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
 def init_seeds(
     state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net
 ) -> EnvState:
-    """Write fresh parameters and zero momentum for new seeds.
+    """Write fresh parameters for new seeds, and zeros for the state of their optimiser.
 
     Shapes: state [E], its slots name the blueprints; per slot rows int64 [n] from `new_seed_rows`,
     noise float32 [n, P_s] uniform in [0, 1), of the blueprint and then of the gate -> EnvState [E].
@@ -115,9 +115,11 @@ def init_seeds(
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             fresh = init_seed_params(state.slots.blueprint[where, s], uniform, s, net=net)
-            params, momentum = (get_leaf(grown[slot.name], leaf) for leaf in ("params", "momentum"))
+            leaves = get_leaves(grown[slot.name])
+            params = leaves.pop("params")
             params = params.index_copy(0, where, fresh.to(params.dtype))
-            grown[slot.name] = {"params": params, "momentum": momentum.index_fill(0, where, 0.0)}
+            zeroed = {name: leaf.index_fill(0, where, 0.0) for name, leaf in leaves.items()}
+            grown[slot.name] = {"params": params, **zeroed}
     return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 

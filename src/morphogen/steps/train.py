@@ -7,6 +7,7 @@ slot (seed with its gate).
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +20,16 @@ from morphogen.hosts.answers import average_answers
 from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.net import Net
-from morphogen.hosts.optim import clip_by_norm, clip_factor, grad_and_value, sgd
+from morphogen.hosts.optim import (
+    Buffers,
+    Live,
+    Rates,
+    clip_by_norm,
+    clip_factor,
+    grad_and_value,
+)
 from morphogen.hosts.plan import Plan
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.hosts.sites import SlotIndex
 from morphogen.rules import loss_scale
 from morphogen.rules.counts import seed_params
@@ -32,6 +41,7 @@ from morphogen.state.measure import InputBatch, TrainMetrics
 from morphogen.state.tree_ops import (
     choose,
     get_leaf,
+    get_leaves,
     l2_norm,
     refuse_transforms,
     replace,
@@ -48,10 +58,17 @@ TRAINED = ("host", "seeds", "slots", "signals", "scaling")
 
 
 class TrainedParams(NamedTuple):
-    """Trained parameters, or their velocity."""
+    """Trained parameters."""
 
     host: Tensor  # [E, P]
     seeds: Tensor  # [N], everything that runs alongside the hosts (`hosts.blocks`)
+
+
+class OptimizerState(NamedTuple):
+    """State of the optimiser: its moments, like the parameters, and then its counts."""
+
+    host: Buffers  # counts [E, 1]
+    seeds: Buffers  # counts [E, S]
 
 
 class ActiveSeeds(NamedTuple):
@@ -71,6 +88,8 @@ class EpochContext(NamedTuple):
     used: Tensor  # bool [E, classes], class in use
     indices: tuple[SlotIndex | None, ...]
     active: ActiveSeeds | None
+    epoch: Tensor  # int64 [E], epochs completed
+    trains: Tensor | None  # bool [P], parameters of hosts that train; None: all
     # key [E, 3], episode and epoch [E]; None: nothing is dropped
     dropout: tuple[Tensor, Tensor, Tensor] | None
 
@@ -87,7 +106,7 @@ class TrainState(NamedTuple):
     """State of training within an epoch; `start_epoch` builds it."""
 
     weights: TrainedParams
-    velocity: TrainedParams
+    optimizer: OptimizerState
     streak: Tensor
     """int64 [E, S]."""
     tally: EnvTally
@@ -112,23 +131,48 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     slots = state.slots
     host = state.host
     where = sites.training_indices(slots, plan)
-    weights, velocity = (
+    weights, *moments = (
         blocks.flatten_params(
             sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params
         )
-        for leaf in ("params", "momentum")
+        for leaf in ("params", *net.optimizer.moments)
+    )
+    counts = [
+        torch.cat([get_leaf(state.seeds, (name, leaf)) for name in net.names], dim=-1)
+        for leaf in net.optimizer.counts
+    ]
+    optimizer = OptimizerState(
+        (host.momentum, *get_leaves(host.adaptive).values()), (*moments, *counts)
     )
     index = blocks.build_param_index(plan.train, where, envs=host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
     masks = net.networks.masks(state.instance, net.precision.cast(host.params))
     noise = (state.key, state.clock.episode, state.clock.epoch) if net.host.dropout else None
-    context = EpochContext(masks, used_classes(state.instance, net), where, running, noise)
-    pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
+    context = EpochContext(
+        masks,
+        used_classes(state.instance, net),
+        where,
+        running,
+        state.clock.epoch,
+        _trained_params(net, host.params) if net.frozen else None,
+        noise,
+    )
     seeds = minibatch_tally.empty_seed_tally(host.params, slots.stage)
     good = state.scaling.good_minibatches
     scaling = LossScales(state.scaling.loss_scale, good, torch.zeros_like(good))
     tally = minibatch_tally.empty_tally(host.params)
-    return TrainState(*pair, slots.skip_streak, tally, seeds, context, scaling)
+    trained = TrainedParams(host.params, weights)
+    return TrainState(trained, optimizer, slots.skip_streak, tally, seeds, context, scaling)
+
+
+def _trained_params(net: Net, like: Tensor) -> Tensor:
+    """Mask of the parameters of hosts that train.  -> bool [P]."""
+    return torch.cat(
+        [
+            torch.full((leaf.size,), leaf.name not in net.frozen, device=like.device)
+            for leaf in net.host_layout.leaves
+        ]
+    )
 
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
@@ -177,16 +221,18 @@ def train_minibatch(
         ([True, True], [True, True])
     """
     weights = train_state.weights
-    refuse_transforms(
-        "train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs
-    )
+    refuse_transforms("train_minibatch", *weights, *train_state.optimizer.host, batch.inputs)
     scaling = train_state.scaling
     streak = train_state.streak
+    context = train_state.context
     (host_grad, *seed_grad), loss, correct = _gradients(train_state, batch, plan, net=net)
+    if context.trains is not None:
+        host_grad = choose(context.trains, host_grad, 0.0)
     norm = l2_norm(host_grad)
     finite = torch.maximum(loss, norm) < math.inf  # both at least 0; a NaN is not less
+    rate = 1.0 if net.schedule is None else _rate_factor(train_state, net.schedule)
     train_state, finite = _step_seeds(
-        train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle
+        train_state, seed_grad, finite, rate, net=net, spec=spec, lifecycle=lifecycle
     )
     if net.precision.scaled:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
@@ -198,20 +244,31 @@ def train_minibatch(
         )
     measured = MinibatchStats(loss, correct, finite, norm)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
-    host, velocity = sgd(
-        train_state.weights.host,
-        train_state.velocity.host,
+    live = finite.unsqueeze(-1)
+    moving = live if context.trains is None else live & context.trains
+    host, state = net.optimizer.step(
+        weights.host,
         clipped,
-        finite,
-        lr=spec.lr,
-        momentum=spec.momentum,
-        weight_decay=spec.weight_decay,
+        train_state.optimizer.host,
+        Live(live, moving, _as_it_is),
+        Rates(spec.lr * rate, spec.momentum, spec.weight_decay),
     )
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
-        velocity=train_state.velocity._replace(host=velocity),
+        optimizer=train_state.optimizer._replace(host=state),
         tally=minibatch_tally.add_minibatch(train_state.tally, measured),
     ), measured
+
+
+def _as_it_is(values: Tensor) -> Tensor:
+    return values
+
+
+def _rate_factor(train_state: TrainState, schedule: RateSchedule) -> Tensor:
+    """Factor on all learning rates.  -> [E, 1]."""
+    epoch = train_state.context.epoch
+    factor = schedule.factor(epoch, train_state.tally.total, train_state.weights.host)
+    return factor.unsqueeze(-1)
 
 
 def _gradients(
@@ -260,14 +317,16 @@ def _step_seeds(
     train_state: TrainState,
     grad: list[Tensor],
     finite: Tensor,
+    rate: Tensor | float,
     *,
+    net: Net,
     spec: HostSpec,
     lifecycle: LifecycleSpec,
 ) -> tuple[TrainState, Tensor]:
     """Take the step of all seeds, if any runs.
 
-    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env
-    takes its step).
+    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts; rate [E, 1], or 1 -> (state,
+    bool [E], the env takes its step).
     """
     running = train_state.context.active
     seeds = train_state.seed_tally
@@ -285,18 +344,18 @@ def _step_seeds(
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = clip_factor(stats.norm, max_norm=spec.max_grad_norm).masked_fill(~live, -1.0)
-    factor = blocks.expand_to_params(factor, running.params)
-    grown, velocity = sgd(
+    spread = partial(blocks.expand_to_params, index=running.params)
+    factor = spread(factor)
+    grown, state = net.optimizer.step(
         train_state.weights.seeds,
-        train_state.velocity.seeds,
         grad[0] * factor,
-        factor >= 0,
-        lr=spec.seed_lr,
-        momentum=spec.momentum,
+        train_state.optimizer.seeds,
+        Live(live, factor >= 0, spread),
+        Rates(spec.seed_lr * rate, spec.momentum),
     )
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
-        velocity=train_state.velocity._replace(seeds=velocity),
+        optimizer=train_state.optimizer._replace(seeds=state),
         streak=(train_state.streak + broken).masked_fill(live, 0),
         seed_tally=minibatch_tally.add_seed_stats(seeds, stats, seed_finite, broken),
     )
@@ -345,10 +404,15 @@ def finish_epoch(
         host_gradient_norm=norm,
         seed_skipped=train_state.seed_tally.skipped.any(-1),
     )
+    momentum, *adaptive = train_state.optimizer.host
+    names = get_leaves(state.host.adaptive)
     after = replace(
         state,
         host=replace(
-            state.host, params=train_state.weights.host, momentum=train_state.velocity.host
+            state.host,
+            params=train_state.weights.host,
+            momentum=momentum,
+            adaptive=unsafe_tensordict(state, dict(zip(names, adaptive, strict=True))),
         ),
         seeds=_write_back(state, train_state, plan, net=net),
         slots=_gradient_signals(state, train_state, norm, net=net),
@@ -359,13 +423,17 @@ def finish_epoch(
 
 
 def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
-    """Scatter the parameters of active seeds back into the storage."""
+    """Scatter the parameters of active seeds back into the storage, with their optimiser."""
     if train_state.context.active is None:
         return state.seeds
-    trained = {"params": train_state.weights.seeds, "momentum": train_state.velocity.seeds}
+    optimizer = net.optimizer
+    buffers = (train_state.weights.seeds, *train_state.optimizer.seeds)
+    split = 1 + len(optimizer.moments)
     parts = {
-        leaf: blocks.split_params(buffer, plan.train, net=net) for leaf, buffer in trained.items()
+        leaf: blocks.split_params(buffer, plan.train, net=net)
+        for leaf, buffer in zip(("params", *optimizer.moments), buffers[:split], strict=True)
     }
+    counts = dict(zip(optimizer.counts, buffers[split:], strict=True))
     seeds: dict[str, TensorDict] = {}
     for s, (name, index) in enumerate(zip(net.names, train_state.context.indices, strict=True)):
         layouts = sites.slot_layouts(plan.train[s], s, net=net)
@@ -373,6 +441,7 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
             leaf: sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part[s], index, layouts)
             for leaf, part in parts.items()
         }
+        leaves |= {leaf: count[:, s : s + 1].clone() for leaf, count in counts.items()}
         seeds[name] = unsafe_tensordict(state, leaves)
     return unsafe_tensordict(state, seeds)
 
@@ -390,7 +459,11 @@ def _gradient_signals(
     valid = torch.zeros_like(sums.skipped) if running is None else running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)
     host = net.networks.params_in_use(state.instance).unsqueeze(-1)
+    if net.frozen:
+        host = host * net.trained_share
     now = gradient_ratio(norm, sizes, host_norm.unsqueeze(-1), host)
+    if not net.trained_share:  # no gradient to compare with
+        now = torch.ones_like(now)
     steady = valid & all_finite
     average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return replace(

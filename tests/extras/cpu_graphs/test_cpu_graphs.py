@@ -15,6 +15,8 @@ from torch import nn
 from bench.harness.bench_scenes import build_scene
 from morphogen.env.capture import Capture
 from morphogen.extras.cpu_graphs.recorder import Block, CpuGraphs, plan_memory
+from morphogen.hosts.optim import OPTIMIZERS
+from morphogen.hosts.schedule import RateSchedule
 from morphogen.kernels import one_thread
 from morphogen.kernels.sums import column_sums
 from morphogen.state.loops import repeat
@@ -22,6 +24,11 @@ from morphogen.steps.train import start_epoch
 from morphogen.testing.builders.tree_equality import trees_equal
 
 PASSES = 9
+ADAPTIVE = {
+    "optimizer": OPTIMIZERS["adamw"],
+    "schedule": RateSchedule(minibatches=PASSES, epochs=2, warmup=4),
+    "freeze": ("block0.*",),
+}
 
 
 def in_place(x):
@@ -106,15 +113,16 @@ def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "envs"),
+    ("task", "envs", "trained"),
     [
-        ("digits", 7),
-        pytest.param("cifar_deep_multichannel", 2, marks=needs_extra("cifar")),
-        pytest.param("tokens", 3, marks=needs_extra("text")),
+        ("digits", 7, {}),
+        ("digits", 7, ADAPTIVE),
+        pytest.param("cifar_deep_multichannel", 2, {}, marks=needs_extra("cifar")),
+        pytest.param("tokens", 3, {}, marks=needs_extra("text")),
     ],
 )
-def test_a_minibatch_of_all_seeds_has_the_bits_of_a_pass(task, envs):
-    scene = build_scene(task, envs, "mixed")
+def test_a_minibatch_of_all_seeds_has_the_bits_of_a_pass(task, envs, trained):
+    scene = build_scene(task, envs, "mixed", **trained)
     start = start_epoch(scene.state, scene.plan, net=scene.net)
     body = functools.partial(
         lambda batch, state: scene.minibatch_step(state, batch)[0], scene.batches[0]

@@ -12,7 +12,7 @@ from support.run_comparison import same, timeless
 from support.small_runs import tiny
 
 from bench.harness.memory_sink import MemorySink
-from morphogen.config.groups import DataSpec
+from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.device.transfers import flatten_names
 from morphogen.env.setup import build_setup
@@ -34,6 +34,7 @@ RUNS = {
         },
     ),
     "heuristic": {"policy_name": "heuristic", **TINY},
+    "adamw": {"host": HostSpec(optimizer="adamw", schedule="warmup_cosine", lr=0.01)},
     "resident groups": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
 }
 
@@ -113,7 +114,7 @@ def assert_equal_runs(spec, ranks, kind=Scheduler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [(kind, 2 if kind == "heuristic" else 4) for kind in RUNS]
+    ("kind", "ranks"), [(kind, 2 if kind in ("heuristic", "adamw") else 4) for kind in RUNS]
 )
 def test_ranks_end_with_the_bits_of_one_process(kind, ranks):
     assert_equal_runs(tiny(envs=16, rounds=2, **RUNS[kind]), ranks)

@@ -22,7 +22,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "9a4b321a3fca39ce916f7686831df294e6889d2ac96435d9f5c1a1a3a9feab45"
+DEFAULT_CONFIG = "6ceafe88cc3fb24501b40e1d69b1d603902956962fa0ed5d775a360d43bdffc6"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -29,7 +29,8 @@ def fresh():
 
 @pytest.mark.parametrize("part", CLASSES)
 def test_the_table_lists_exactly_the_leaves_of_the_class(part):
-    declared = [field.name for field in dataclasses.fields(CLASSES[part])]
+    fields = dataclasses.fields(CLASSES[part])
+    declared = [field.name for field in fields if field.type is torch.Tensor]
     assert sorted(leaf.name for leaf in schema.PARTS[part]) == sorted(declared)
 
 

@@ -23,6 +23,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.hosts.optim import SGD, Optimizer
 from morphogen.rules.stages import occupied
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
@@ -53,11 +54,20 @@ def make_slot(**leaves: float | int | bool) -> Slots:
     return make_slots([[leaves]])
 
 
-def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
+def make_sizes(
+    envs: int, slots: int, *, window: int = 20, optimizer: Optimizer = SGD
+) -> schema.Sizes:
     """Sizes of a minimal state: three host parameters, two per seed."""
     names = tuple(f"r0c{i}" for i in range(slots))
     return schema.Sizes(
-        envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES
+        envs,
+        names,
+        host_params=3,
+        seed_params=(2,) * slots,
+        window=window,
+        classes=CLASSES,
+        moments=optimizer.moments,
+        counts=optimizer.counts,
     )
 
 
@@ -69,6 +79,7 @@ def make_state(
     epoch: int = 0,
     window: int = 20,
     phi: float = 0.0,
+    optimizer: Optimizer = SGD,
 ) -> EnvState:
     """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core
     reward rules.
@@ -76,11 +87,15 @@ def make_state(
     envs, count = slots.stage.shape
     ledger = TensorDict({"phi": _full(envs, phi)}, batch_size=[envs])
     state = schema.empty_state(
-        make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger
+        make_sizes(envs, count, window=window, optimizer=optimizer),
+        rng.env_keys(7, 0, envs),
+        ledger,
     )
     valid = torch.full((envs,), measured, device="cpu")
     known = torch.as_tensor(accuracy, dtype=torch.float32, device="cpu").expand(envs)
-    rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
+    rows = {
+        name: make_seed_rows(envs, 1.0 + s, optimizer) for s, name in enumerate(state.seeds.keys())
+    }
     seeds = TensorDict(rows, batch_size=[envs])
     return state.replace(
         slots=slots,
@@ -91,6 +106,7 @@ def make_state(
         host=state.host.replace(
             params=torch.arange(3 * envs, dtype=torch.float32, device="cpu").view(envs, 3) + 1,
             momentum=torch.ones(envs, 3, dtype=torch.float32, device="cpu"),
+            adaptive=state.host.adaptive.apply(torch.ones_like),
         ),
         instance=state.instance.replace(
             baseline_loss=_full(envs, BASELINE_LOSS),
@@ -105,12 +121,15 @@ def _full(envs: int, value: float) -> Tensor:
     return torch.full((envs,), value, dtype=torch.float32, device="cpu")
 
 
-def make_seed_rows(envs: int, value: float) -> TensorDict:
-    """Build parameters and momentum of the seeds in one slot, distinct in every env."""
+def make_seed_rows(envs: int, value: float, optimizer: Optimizer = SGD) -> TensorDict:
+    """Build parameters and optimiser state of the seeds in one slot, distinct in every env."""
     row = value + 10.0 * torch.arange(envs, dtype=torch.float32, device="cpu")[:, None].expand(
         envs, 2
     )
-    return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
+    leaves = {"params": row.clone()}
+    leaves |= {name: (2 * i - 1) * row for i, name in enumerate(optimizer.moments)}
+    leaves |= {name: row[:, :1].clone() for name in optimizer.counts}
+    return TensorDict(leaves, batch_size=[envs])
 
 
 def make_limits(slots: Slots, **fields: Any) -> Limits:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import torch
 from hypothesis import strategies as st
 
+from morphogen.hosts.optim import SGD, Optimizer
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals
 from morphogen.steps.govern_step import first_snapshot
@@ -83,11 +84,12 @@ def env_states(
     min_envs: int = 1,
     min_slots: int = 1,
     stages: Sequence[Stage] = STAGES,
+    optimizer: Optimizer = SGD,
 ) -> EnvState:
     """Draw a few envs before epoch 0 .. 19, two parameters per seed; the snapshot is drawn
     separately.
 
-    Args: as in `slot_states`.
+    Args: as in `slot_states`; optimizer: of hosts and seeds, whose state the envs hold.
 
     Returns: a strategy of `EnvState` [E].
 
@@ -113,8 +115,8 @@ def env_states(
         )
 
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
-    state = cast(Any, first_snapshot(make_state(then, window=4)))
-    now = cast(Any, make_state(slots, window=4))
+    state = cast(Any, first_snapshot(make_state(then, window=4, optimizer=optimizer)))
+    now = cast(Any, make_state(slots, window=4, optimizer=optimizer))
     epoch = each(st.sampled_from((0, 1, 10, 18, 19)), torch.int64)
     return state.replace(
         slots=slots,

@@ -12,6 +12,7 @@ from torch import Tensor
 from morphogen.config.host import Host
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
+from morphogen.hosts.answers import CLASS_LABELS, Criterion
 from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.precision import FULL, Precision
@@ -49,6 +50,7 @@ class Net:
         kinds: name of every blueprint code; () = the blueprints of the host.
         precision: number format of the features.
         weights: files of parameters from which hosts start, one for each env in turn.
+        criterion: loss and score of the outputs.
 
     Raises: ConfigError for a host without the methods of `HostNetworks`, and for a file with other
         parameters.
@@ -74,6 +76,8 @@ class Net:
     """Of features."""
     weights: tuple[str, ...] = ()
     """Files of parameters from which hosts start, one for each env in turn."""
+    criterion: Criterion = CLASS_LABELS
+    """Loss and score of the outputs."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)

@@ -38,6 +38,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "cifar": (r"(?i)cifar", ()),
     "streaming": (r"StreamedFeed|as_stored|ThreadPool", ()),
     "compiler": (r"CompiledUnits|compiler_options|warm_up\b", ()),
+    "targets": (r"(?i)\bbce_|\bhuber|label_accuracy|FunctionCriterion", ()),
     "arrays": (r"from_arrays|from_torch|ArrayData", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),

@@ -26,7 +26,7 @@ class ExtraSpec(Spec):
 
         Args:
             host: of the run.
-            classes: range of the number of classes of an env.
+            classes: range of the number of classes of an env; (0, 0): no class labels.
             observed: names of the instance parameters that the policy observes.
         """
         return {}

@@ -41,7 +41,7 @@ class Host:
 
     __slots__ = ()
     classes: int
-    """Logits."""
+    """Outputs: logits of class labels, or numbers."""
     input_shape: tuple[int, ...]
     """Of one sample."""
     all_slots: tuple[SlotSpec, ...]
@@ -71,6 +71,11 @@ class Host:
         answers.
         """
         return not self.vocabulary
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the output for one sample."""
+        return (self.classes,)
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Return the parameters in use at a width share and a number of classes; by default all of

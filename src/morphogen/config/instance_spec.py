@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar
 from morphogen.config.fields import (
     UNSET,
     Checks,
+    Count,
     Names,
     Natural,
     NonNegative,
     PositiveShare,
-    Several,
     Share,
     Span,
     Spec,
@@ -49,7 +49,7 @@ class InstanceSpec(Spec):
     """share of the training samples that an env may use, log-uniform"""
     label_noise: Span[Share] = UNSET
     """share of training labels replaced by another class, uniform"""
-    classes: Span[Several] = UNSET
+    classes: Span[Count] = UNSET
     """number of classes, uniform; a random subset of that size is drawn"""
     reach: Span[Natural] = UNSET
     """pixels that a kernel of the host sees to each side; places back that its attention sees"""
@@ -69,6 +69,7 @@ class InstanceSpec(Spec):
         }
 
 
+_OF_CLASS_LABELS = ("label_noise", "classes")
 INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # order of records
 
 
@@ -116,21 +117,25 @@ def fill_ranges(instance: InstanceSpec, default: InstanceSpec) -> InstanceSpec:
     return replace(default, **given)
 
 
-def variable_parameters(host: Host) -> tuple[str, ...]:
+def variable_parameters(host: Host, labelled: bool) -> tuple[str, ...]:
     """Names of the parameters that may vary: all, or the price and the reach, if any, of a host
     without labels.
+
+    labelled: the targets are class labels; without these, no classes and no noise.
     """
     if host.labelled:
-        return INSTANCE_PARAMETERS
+        return tuple(
+            name for name in INSTANCE_PARAMETERS if labelled or name not in _OF_CLASS_LABELS
+        )
     return ("reach", "param_price") if host.reach else ("param_price",)
 
 
-def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
-    """Names of the parameters that vary, or differ from the reference, although the host does not
-    know them.
+def impaired_parameters(instance: InstanceSpec, host: Host, labelled: bool) -> list[str]:
+    """Names of the parameters that vary, or differ from the reference, although the host or the
+    targets do not know them.
     """
     reference = vars(reference_instance(host))
-    known = variable_parameters(host)
+    known = variable_parameters(host, labelled)
     return [
         name
         for name, span in vars(instance).items()

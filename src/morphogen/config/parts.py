@@ -26,6 +26,10 @@ that builds it from the spec of a run:
                  `ArmResult`
     LOGGERS      telemetry.loggers  morphogen.loggers     class of sinks, see
                  `log.writer.LoggerPlace`
+    LOSSES       loss of a task     morphogen.losses      function (output, target) -> loss of each
+                 sample
+    SCORES       score of a task    morphogen.scores      function (output, target) -> score of each
+                 sample, in 0 .. 1
     FEEDS        data.placement     morphogen.feeds      class of `data.feed.Feed` for a vector env
     COMPILERS    engine.compile     morphogen.compilers  class of `env.units.Units` (spec, device,
                  clock)
@@ -39,6 +43,7 @@ Extras of this distribution alone offer more (`config.registry.extra_parts`):
     morphogen.settings   class of `config.extra_settings.ExtraSpec`
     morphogen.graphs     class of `env.capture.Graphs`, by type of a device
     morphogen.timers     class of `device.profiler.NullTimer`
+    morphogen.criteria   function (TaskSpec, Splits, Host, name) -> (Splits, `Criterion`)
     morphogen.plain      module with `build_seed` and `build_gate`, by kind of features
     morphogen.plain_hosts  function (host, leaves, instance) -> module of plain torch, by class
 """
@@ -49,6 +54,7 @@ from typing import Any
 from morphogen.config.host import Host
 from morphogen.config.registry import Registry
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.objective import ACCURACY, CROSS_ENTROPY
 
 Function = Callable[..., Any]
 _RULES = ("sparse", "delta", "value", "rent", "loss", "anytime")
@@ -142,6 +148,18 @@ LOGGERS: Registry[Any] = Registry(
     group="morphogen.loggers",
     expected="a class of sinks with a class method `check`",
     is_part=lambda part: callable(part) and hasattr(part, "check"),
+)
+LOSSES: Registry[Function] = Registry(
+    "loss",
+    group="morphogen.losses",
+    expected="a function (output, target) -> loss of each sample",
+    core={CROSS_ENTROPY: "morphogen.hosts.answers:answer_losses"},
+)
+SCORES: Registry[Function] = Registry(
+    "score",
+    group="morphogen.scores",
+    expected="a function (output, target) -> score of each sample",
+    core={ACCURACY: "morphogen.hosts.answers:right_answers"},
 )
 FEEDS: Registry[Function] = Registry(
     "feed",

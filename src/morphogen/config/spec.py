@@ -218,7 +218,8 @@ class RunSpec(Spec):
         minibatches = self.ppo.minibatches
         classes = self.instance.classes
         built_in = BLUEPRINTS.builtin()
-        variable = " and ".join(variable_parameters(host))
+        labelled = TASKS[self.task].labelled
+        variable = " and ".join(variable_parameters(host, labelled))
         checks: Checks = {
             "ppo.minibatches": (
                 is_unset(minibatches) or self.envs % minibatches == 0,
@@ -234,15 +235,15 @@ class RunSpec(Spec):
             ),
         }
         for name, span in vars(self.instance).items():
-            if name in impaired_parameters(self.instance, host):
+            if name in impaired_parameters(self.instance, host, labelled):
                 only = f"null: with the task {self.task} only {variable} may vary"
                 checks[f"instance.{name}"] = (False, only)
             elif span and span[0] != span[1] and self.instances == "single":
                 checks[f"instance.{name}"] = (False, 'low == high where instances is "single"')
-        if classes and classes[1] > host.classes:
-            most = f"at most {host.classes} with the task {self.task}"
+        if classes and not min(2, host.classes) <= classes[0] <= classes[1] <= host.classes:
+            most = f"2 .. {host.classes} with the task {self.task}"
             checks["instance.classes"] = (False, most)
-        span = instance_ranges(self).classes
+        span = instance_ranges(self).classes if host.labelled and labelled else (0, 0)
         for path, group in extra_groups(self).items():
             found = group.host_checks(host, classes=span, observed=self.observe.instance)
             checks |= {f"{path}.{name}": check for name, check in found.items()}
@@ -279,7 +280,7 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     host = find_host(spec)
     base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host)
-    if not host.labelled:
+    if not (host.labelled and TASKS[spec.task].labelled):
         base = replace(base, classes=(host.classes, host.classes))
     return fill_ranges(spec.instance, base)
 

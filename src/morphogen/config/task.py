@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator
 
 from morphogen.config.fields import (
+    DERIVED,
+    UNSET,
     Checks,
     Count,
     Names,
@@ -31,9 +33,9 @@ from morphogen.config.instance_spec import (
     reference_instance,
     variable_parameters,
 )
-from morphogen.config.parts import DATASETS, HOSTS, KINDS
+from morphogen.config.parts import DATASETS, HOSTS, KINDS, LOSSES, SCORES
 from morphogen.config.registry import NAME, Registry
-from morphogen.vocab.objective import DELIVERED, OBJECTIVES
+from morphogen.vocab.objective import ACCURACY, CROSS_ENTROPY, DELIVERED, OBJECTIVES
 
 DEFAULT_TASK = "digits"
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # a list is one too
@@ -80,9 +82,9 @@ class TaskSpec(Spec):
     instance: InstanceSpec = InstanceSpec()
     """None in it = nothing impaired."""
     success: NonNegative = 95.0
-    """Accuracy in percent from which an episode counts as a success."""
+    """Score in percent from which an episode counts as a success."""
     target_loss: NonNegative = 0.05
-    """Loss at which learning counts as complete, nats."""
+    """Loss at which learning counts as complete."""
     scale: Positive = 1.0
     """A stored number is divided by this."""
     mean: _Numbers | None = None
@@ -98,6 +100,12 @@ class TaskSpec(Spec):
     """Kind of training and validation: name in `KINDS`, or the kind itself."""
     objective: Literal["delivered", "anytime"] = DELIVERED
     """Network whose value counts: delivered (the last), anytime (the present one, every epoch)."""
+    loss: Annotated[str | Callable[..., Any], OneOf(LOSSES)] = CROSS_ENTROPY
+    """Loss that networks minimise: name in `LOSSES`, or a function (output, target) -> [B]."""
+    score: Annotated[str | Callable[..., Any], OneOf(SCORES), DERIVED] = UNSET
+    """Score in 0 .. 1, higher is better: name in `SCORES`, or a function (output, target) -> [B];
+    None = the usual one of the loss.
+    """
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)
     """Of the run, in the form of a config file."""
 
@@ -116,6 +124,18 @@ class TaskSpec(Spec):
     def value_name(self) -> str:
         """Name of the value of an episode: `network value`, or `anytime value`."""
         return OBJECTIVES[self.objective]
+
+    @property
+    def score_name(self) -> str:
+        """Name of the score, as tables and messages have it; "" for a loss without a usual one."""
+        if self.score is None and self.loss == CROSS_ENTROPY:
+            return ACCURACY
+        return str(self.score or getattr(LOSSES[str(self.loss)], "usual_score", ""))
+
+    @property
+    def labelled(self) -> bool:
+        """True if the targets are class labels, among which instances choose."""
+        return self.loss == CROSS_ENTROPY or self.score == ACCURACY
 
     def cross_checks(self) -> Checks:
         """Slots, channels, augmentation and ranges of instances fit the host."""
@@ -136,8 +156,12 @@ class TaskSpec(Spec):
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
             "flip": (not self.flip or images, "false with samples that are no images"),
             "instance": (
-                not impaired_parameters(self.instance, host),
-                f"{' and '.join(variable_parameters(host))} alone",
+                not impaired_parameters(self.instance, host, self.labelled),
+                f"{' and '.join(variable_parameters(host, self.labelled))} alone",
+            ),
+            "score": (
+                self.score_name,
+                f"one of {', '.join(SCORES)}, or a function, with the loss {self.loss}",
             ),
         }
 

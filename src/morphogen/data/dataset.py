@@ -9,6 +9,7 @@ from torch import Tensor
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS, FEEDS
+from morphogen.config.registry import extra_parts
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
 from morphogen.data.preparation import Preparation
@@ -17,11 +18,14 @@ from morphogen.data.splits import (
     Samples,
     Splits,
     StoredSplits,
+    check_labels,
     fingerprint,
     move_labels,
 )
 from morphogen.errors import ConfigError, DataError
+from morphogen.hosts.answers import CLASS_LABELS, Criterion
 from morphogen.state.measure import LabelledInputs
+from morphogen.vocab.objective import ACCURACY, CROSS_ENTROPY
 from morphogen.vocab.text import short_repr
 
 GIB = 2**30
@@ -38,7 +42,7 @@ class Dataset:
 
     placement: str  # resident or streamed
     train: Samples  # on the host if streamed
-    labels: Tensor  # of the training split, int64 [N], on the device
+    labels: Tensor  # of the training split, int64 [N] or other targets, on the device
     preparation: Preparation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
@@ -46,6 +50,7 @@ class Dataset:
     test: Samples
     # samples of each class in the validation split, the most first; () without labels
     class_sizes: tuple[int, ...]
+    criterion: Criterion = CLASS_LABELS
 
     def most_counted(self, classes: int) -> int | None:
         """Return the most validation samples that count in an env with so many classes at most;
@@ -69,7 +74,7 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     """
     name = str(spec.name or task.dataset)
     stored = read_splits(name, spec)
-    splits = deal_samples(stored, host, name)
+    splits, criterion = deal_targets(deal_samples(stored, host, name), task, host, name)
     preparation = stored.preparation(task)
     available = len(splits.validation)
     count = available if spec.val_samples is None else spec.val_samples
@@ -92,7 +97,8 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
         validation=_build_split(validation.to(device), preparation),
         test=splits.test.to(device),
-        class_sizes=_class_sizes(validation.labels) if host.labelled else (),
+        class_sizes=_class_sizes(validation.labels) if host.labelled and criterion.labelled else (),
+        criterion=criterion,
     )
 
 
@@ -111,6 +117,17 @@ def deal_samples(stored: object, host: Host, name: str) -> Splits:
     if not isinstance(stored, StoredSplits):
         raise DataError(f"{name}: expected Splits, got {stored!a:.60}")
     return stored.deal(host, name)
+
+
+def deal_targets(splits: Splits, task: TaskSpec, host: Host, name: str) -> tuple[Splits, Criterion]:
+    """Return samples with the targets that the loss of a task takes, and its criterion.  Raises:
+    DataError for targets that do not fit the loss or the host.
+    """
+    if task.labelled and host.labelled:
+        check_labels(splits, host, name)
+    if (task.loss, task.score_name) == (CROSS_ENTROPY, ACCURACY):
+        return splits, CLASS_LABELS
+    return extra_parts("morphogen.criteria")["targets"](splits, task, host, name)
 
 
 def choose_placement(splits: Splits, spec: DataSpec) -> str:

@@ -28,7 +28,7 @@ class Draws(NamedTuple):
     """
 
     index: Tensor  # int64, training sample
-    labels: Tensor  # int64, label in use, noise included
+    labels: Tensor  # int64, label in use, noise included; other targets [M, E, B, ...]
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
     mirror: Tensor | None  # bool; None without mirroring
@@ -55,6 +55,7 @@ class Feed(ABC):
         self.shift = task.shift if spec.data.augment else 0
         self.flip = task.flip and spec.data.augment
         self.labels = dataset.labels
+        self.labelled = dataset.criterion.labelled
         self.preparation = dataset.preparation
 
     @abstractmethod
@@ -93,7 +94,9 @@ class Feed(ABC):
             ranges.append(rng.LaneRange(noise, samples))
         words, moves, *complete = rng.random_bits_of(ranges)
         index = sample_index(words, state.instance)
-        labels = map_labels(self.labels[index], state.instance)
+        labels = self.labels[index]
+        if self.labelled:
+            labels = map_labels(labels, state.instance)
         if self.label_noise:
             labels = add_label_noise(labels, noise_words(noise, index, *complete), state.instance)
         side = 2 * self.shift + 1

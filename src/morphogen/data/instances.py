@@ -14,6 +14,7 @@ from morphogen.config.instance_spec import WIDTH_STEP
 from morphogen.config.spec import RunSpec, find_host, instance_ranges
 from morphogen.data.instance_process import find_process
 from morphogen.data.splits import sorting_permutation
+from morphogen.hosts.answers import CLASS_LABELS, Criterion
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
@@ -50,12 +51,19 @@ TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "tes
 
 
 def draw_instances(
-    key: Tensor, episode: Tensor, epoch: Tensor, *, spec: RunSpec, labels: Tensor, purpose: Purpose
+    key: Tensor,
+    episode: Tensor,
+    epoch: Tensor,
+    *,
+    spec: RunSpec,
+    labels: Tensor,
+    purpose: Purpose,
+    criterion: Criterion = CLASS_LABELS,
 ) -> Instance:
     """Draw the instances of `episode` from the ranges of a resolved spec, as they are at `epoch`.
 
-    Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split ->
-    Instance [E].
+    Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split, or
+    the targets of a criterion without labels [N, ...] -> Instance [E].
     Promise: a row depends on its own key, episode and epoch only; one range changes no other
     parameter's draw.
     """
@@ -72,6 +80,8 @@ def draw_instances(
     used = sorting_permutation(order) < classes.unsqueeze(-1)
     class_of = choose(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)
+    if not criterion.labelled:
+        labels = torch.zeros(len(labels), dtype=torch.int64, device=key.device)
     fewest = min(low for low, _ in process.class_ranges(ranges.classes))
     everything = ranges.data_share == (1.0, 1.0) and fewest == total
     usable, samples = _usable_samples(
@@ -82,7 +92,6 @@ def draw_instances(
     if purpose is Purpose.INSTANCE and spec.ppo.price_warmup_rounds:
         price_share = ((episode + 1).double() / spec.ppo.price_warmup_rounds).clamp(max=1.0)
     noise = (round(ranges.label_noise[0] * SHARE_UNIT), round(ranges.label_noise[1] * SHARE_UNIT))
-    guessing = tuple(math.log(max(n, 1)) for n in range(total + 1))  # loss by number of classes
     return Instance(
         width=_width(words[:, WIDTH], ranges.width),
         data_share=divide_ints(share, SHARE_UNIT),
@@ -91,7 +100,7 @@ def draw_instances(
         reach=_uniform_int(words[:, REACH], ranges.reach),
         param_price=_price(words[:, PRICE], ranges.param_price, price_share),
         samples=samples,
-        baseline_loss=constant_table(guessing, torch.float32, key.device)[classes],
+        baseline_loss=constant_table(criterion.guessing(total), torch.float32, key.device)[classes],
         class_of=class_of,
         usable=usable,
         regime=regime.number,

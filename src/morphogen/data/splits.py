@@ -19,6 +19,7 @@ from torch import Tensor
 
 from morphogen.config.files import sha256
 from morphogen.config.host import Host
+from morphogen.config.parts import LOSSES
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.preparation import Normalisation, Preparation
@@ -130,7 +131,8 @@ Inputs = Tensor | StoredInputs | DerivedInputs  # of samples
 class Samples:
     """Inputs and labels as stored.
 
-    Shapes: inputs uint8 or float32 [N, *shape], images [N, C, H, W]; labels int64 [N], from 0 on.
+    Shapes: inputs uint8 or float32 [N, *shape], images [N, C, H, W]; labels int64 [N], from 0 on,
+    or the targets of another loss [N, ...].
 
     Example:
         >>> import torch
@@ -221,9 +223,7 @@ class Splits(StoredSplits):
         return {part.name: len(getattr(self, part.name)) for part in fields(self)}
 
     def deal(self, host: Host, name: str) -> "Splits":
-        """Return the splits.  Raises: DataError unless they hold samples of the shape and the
-        classes of a host.
-        """
+        """Return the splits.  Raises: DataError unless they hold samples of the shape of a host."""
         if not host.labelled:
             raise DataError(
                 f"{name}: expected samples with their own answers, as the host takes, got "
@@ -249,29 +249,40 @@ class Splits(StoredSplits):
 
 
 def _check_samples(samples: object, host: Host, split: str) -> None:
-    """Raise DataError unless a split holds samples of the shape and the classes of a host."""
+    """Raise DataError unless a split holds samples of the shape of a host."""
     if not isinstance(samples, Samples):
         raise DataError(f"{split}: expected Samples, got {type(samples).__name__}")
     if not isinstance(samples.inputs, StoredInputs):  # stored inputs are read on demand
         check_tensor(f"{split}: inputs", samples.inputs)
     check_tensor(f"{split}: labels", samples.labels)
     shape = tuple(samples.inputs.shape[1:])
-    labels = samples.labels
     if shape != host.input_shape or not len(samples):
         raise DataError(
             f"{split}: expected samples of shape {host.input_shape}, as the host takes, got "
             f"{len(samples)} of shape {shape}"
         )
-    if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
+    if samples.inputs.dtype not in (torch.uint8, torch.float32):
+        raise DataError(f"{split}: expected inputs in uint8 or float32, got {samples.inputs.dtype}")
+    if samples.labels.shape[:1] != (len(samples),):
         raise DataError(
-            f"{split}: expected inputs in uint8 or float32 and labels in int64, got "
-            f"{samples.inputs.dtype} and {labels.dtype}"
+            f"{split}: expected a target for each of {len(samples)} samples, got shape "
+            f"{list(samples.labels.shape)}"
         )
-    if labels.shape != (len(samples),) or labels.min() < 0 or labels.max() >= host.classes:
-        raise DataError(
-            f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got "
-            f"{list(labels.shape)} in {labels.min()} .. {labels.max()}"
-        )
+
+
+def check_labels(splits: Splits, host: Host, name: str) -> None:
+    """Raise DataError unless the targets of all splits are labels of the classes of a host."""
+    for part in fields(splits):
+        labels = getattr(splits, part.name).labels
+        forms = (labels.dtype, labels.dim(), host.output_shape, host.classes > 1)
+        usual = forms == (torch.int64, 1, (host.classes,), True)
+        if not usual or labels.min() < 0 or labels.max() >= host.classes:
+            raise DataError(
+                f"{name}: {part.name}: expected {len(labels)} class labels in 0 .. "
+                f"{host.classes - 1}, for outputs of shape {host.output_shape}, got {labels.dtype} "
+                f"{list(labels.shape)} in {labels.min():g} .. {labels.max():g}; other targets need "
+                f"another loss: {', '.join(LOSSES)}"
+            )
 
 
 def check_tensor(field: str, value: object) -> None:

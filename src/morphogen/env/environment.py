@@ -329,10 +329,15 @@ class Environment:
         return state_facts(state, self.limits, net=self.net)
 
     def _draw_instance(self, episode: Tensor, epoch: Tensor) -> Instance:
-        labels = self.setup.dataset.labels
-        purpose = self.split.purpose
+        dataset = self.setup.dataset
         return draw_instances(
-            self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose
+            self.tasks,
+            episode,
+            epoch,
+            spec=self.spec,
+            labels=dataset.labels,
+            purpose=self.split.purpose,
+            criterion=dataset.criterion,
         )
 
     def _enter_epoch(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:

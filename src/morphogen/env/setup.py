@@ -209,8 +209,14 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     prepare_process(spec.engine, device)
     task = TASKS[spec.task]
     limits = build_limits(spec)
+    kind = KINDS[task.kind]
+    process = find_process(spec)
+    raise_all(kind.faults(spec))
+    budget = param_budget(spec)
+    host = find_host(spec)
+    dataset = open_dataset(task, spec.data, host, device)
     net = Net(
-        host=find_host(spec),
+        host=host,
         slots=pick_slots(spec),
         kinds=limits.kinds,
         precision=precision,
@@ -218,20 +224,16 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         optimizer=OPTIMIZERS[spec.host.optimizer],
         schedule=build_schedule(spec.host, spec.data.minibatches, spec.episode_length),
         freeze=spec.host.freeze,
+        criterion=dataset.criterion,
     )
     check_networks(spec, net)
-    kind = KINDS[task.kind]
-    process = find_process(spec)
-    raise_all(kind.faults(spec))
-    budget = param_budget(spec)
-    dataset = open_dataset(task, spec.data, net.host, device)
     if net.weights:  # a run resumes with the same files
         both = f"{dataset.fingerprint}{digest_weights(net.weights)}".encode()
         dataset = replace(dataset, fingerprint=hashlib.sha256(both).hexdigest())
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)
     ranges = process.class_ranges(instance_ranges(spec).classes)
-    if net.host.labelled:
+    if host.labelled and dataset.criterion.labelled:
         check_classes(spec, dataset.labels, min(low for low, _ in ranges))
     feed = None
     if dataset.placement == RESIDENT:

@@ -26,7 +26,7 @@ from morphogen.log.kinds.run import Evaluated, Interval
 from morphogen.log.round_summary import running_value
 from morphogen.policy.policy import Policy
 from morphogen.state import rng
-from morphogen.vocab.objective import DELIVERED, OBJECTIVES
+from morphogen.vocab.objective import ACCURACY, DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
 
 Array = np.ndarray[Any, Any]
@@ -75,13 +75,16 @@ class ArmResult:
     """Epoch by epoch."""
     value_name: str = OBJECTIVES[DELIVERED]
     """Of `network_value`, by the objective of the task."""
+    score_name: str = ACCURACY
+    """Of the score of the task, in percent in `committed_accuracy`."""
 
     def __repr__(self) -> str:
         value, accuracy, size = (
             x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio)
         )
-        numbers = f"{self.value_name} {value:.3f}, accuracy {accuracy:.1f} %, {size:.2f} x the host"
-        return f"ArmResult({self.policy}: {numbers}; {len(self.network_value)} episodes)"
+        numbers = f"{self.value_name} {value:.3f}, {self.score_name} {accuracy:.1f} %, {size:.2f}"
+        episodes = len(self.network_value)
+        return f"ArmResult({self.policy}: {numbers} x the host; {episodes} episodes)"
 
     def to_event(self, *, split: SplitName, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
@@ -98,7 +101,7 @@ class ArmResult:
             "policy": self.policy,
             self.value_name: float(self.network_value.mean()),
             "95 % interval": f"{low:.3f} .. {high:.3f}",
-            "accuracy %": float(self.committed_accuracy.mean()),
+            f"{self.score_name} %": float(self.committed_accuracy.mean()),
             "parameters": round(float(self.params.mean())),
             "x host": float(self.params_ratio.mean()),
             f"{reference.policy} minus arm": ""
@@ -198,6 +201,7 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
         policy=name,
         network_value=running_value(traces.network_value, setup.task.objective)[-1],
         value_name=setup.task.value_name,
+        score_name=setup.task.score_name,
         committed_accuracy=accuracy,
         params=host + traces.fossil_params,
         params_ratio=1.0 + traces.fossil_params / host,

@@ -37,7 +37,7 @@ class SlotSeeds(NamedTuple):
 def forward(
     inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds, *, net: Net
 ) -> Tensor:
-    """Return the logits of every row; unused classes have -1e4.
+    """Return the outputs of every row; logits of unused classes are -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class
     in use -> [R, B, classes], or [R, B, n, classes] of a sequence, in the dtype of the leaves; R =
@@ -64,7 +64,7 @@ def forward(
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    if net.host.causal:  # every class is in use
+    if net.host.causal or not net.criterion.labelled:  # every output is in use
         return logits
     return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
 

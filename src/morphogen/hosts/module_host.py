@@ -120,6 +120,12 @@ class ModuleHost(Host):
         return _bind(self, torch.empty(inputs.shape[1:], device="meta"))
 
     @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the output for one sample."""
+        assert self.staged is not None
+        return self.staged.output
+
+    @property
     def name(self) -> str:
         """Name of the class of the module."""
         return type(self.module).__name__
@@ -358,6 +364,8 @@ def _bind(host: ModuleHost, example: Tensor) -> ModuleHost:
             f"{list(wrong[0])} after the samples"
         )
     kinds = {_KINDS[len(shape)] for shape in staged.shapes}
+    if not staged.output:
+        raise ConfigError(f"host {host.name}: expected an output [B, n], got [B]")
     bound.set_numbers(
         classes=staged.output[-1],
         input_shape=tuple(example.shape),

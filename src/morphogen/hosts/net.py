@@ -12,6 +12,7 @@ from torch import Tensor
 from morphogen.config.host import Host
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
+from morphogen.hosts.answers import CLASS_LABELS, Criterion
 from morphogen.hosts.host_networks import HostNetworks
 from morphogen.hosts.layout import ParamLayout
 from morphogen.hosts.optim import SGD, Optimizer
@@ -54,6 +55,7 @@ class Net:
         optimizer: of hosts and seeds.
         schedule: of their learning rates; None = constant.
         freeze: patterns of names of host parameters that do not train.
+        criterion: loss and score of the outputs.
 
     Raises: ConfigError for a host without the methods of `HostNetworks`, for a file with other
         parameters, and for a pattern that no parameter matches.
@@ -85,6 +87,8 @@ class Net:
     """Of their learning rates; None: constant."""
     freeze: tuple[str, ...] = ()
     """Patterns of names of host parameters that do not train."""
+    criterion: Criterion = CLASS_LABELS
+    """Loss and score of the outputs."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)

@@ -13,7 +13,7 @@ from morphogen.config.task import TASKS
 from morphogen.log.events import Envelope, mean_known
 from morphogen.log.kinds.run import HeldOutPlayed
 from morphogen.log.writer import Sink
-from morphogen.vocab.objective import ANYTIME, DELIVERED
+from morphogen.vocab.objective import ACCURACY, ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
 LEGEND = (
@@ -21,9 +21,9 @@ LEGEND = (
     "seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
 VALUES = {  # by the objective of the task
-    DELIVERED: "accuracy (as a share of 1) of the network it would deliver, minus the price of its "
+    DELIVERED: "{score} (as a share of 1) of the network it would deliver, minus the price of its "
     "parameters",
-    ANYTIME: "mean over the epochs of the accuracy (as a share of 1) in use, minus the price of "
+    ANYTIME: "mean over the epochs of the {score} (as a share of 1) in use, minus the price of "
     "all parameters added",
 }
 TABLE_WIDTH = 120  # of tables where no terminal sets a width
@@ -99,6 +99,7 @@ class Console(Sink):
         self._bar: progress.Progress | None = None
         self._spinner: status.Status | None = None
         self._spec = RunSpec()
+        self._score = ACCURACY
         self._start_s = clock()
         self._done_before = 0.0
         self._done = 0.0
@@ -112,12 +113,14 @@ class Console(Sink):
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
         """Announce the run; `done`: the share of it that was run before."""
+        task = TASKS[spec.task]
         self._spec = spec
+        self._score = task.score_name
         self._start_s = self._clock()
         self._done_before = done
         for name, fact in facts.items():
             self._note(f"{name:<22}{fact}")
-        self._note(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
+        self._note(LEGEND.format(value=VALUES[task.objective].format(score=self._score)))
         if self._err.is_terminal and not self._quiet:
             self._bar = progress.Progress(
                 *COLUMNS, console=self._err, refresh_per_second=4, transient=True
@@ -149,7 +152,7 @@ class Console(Sink):
             self._bar.task_ids[0],
             completed=done_share,
             where=f"{self._position(round)}  epoch {epoch + 1}/{self._spec.episode_length}",
-            numbers=f"accuracy {mean} %  {self._eta() or 'closing'}",
+            numbers=f"{self._score} {mean} %  {self._eta() or 'closing'}",
         )
 
     def end_round(self, summary: Any) -> None:
@@ -157,7 +160,7 @@ class Console(Sink):
         self._accuracy = summary.accuracy_mean
         parts = (
             self._position(summary.round),
-            f"accuracy {format_number(summary.accuracy_mean, 1)} %",
+            f"{self._score} {format_number(summary.accuracy_mean, 1)} %",
             f"return {format_number(summary.return_mean)}",
             f"value {format_number(summary.network_value_mean)}",
             f"alive {summary.live}",
@@ -224,7 +227,7 @@ class Console(Sink):
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
         self._stop()
-        lines = closing_lines(result.history, self._clock() - self._start_s)
+        lines = closing_lines(result.history, self._clock() - self._start_s, self._score)
         if result.run_dir is not None:
             lines.append(escape_text(f"files: {result.run_dir}"))
         for line in lines:
@@ -255,8 +258,8 @@ class Console(Sink):
         self._bar = self._spinner = None
 
 
-def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
-    """Lines that sum up the rounds of a run."""
+def closing_lines(history: Sequence[Any], seconds: float, score: str = ACCURACY) -> list[str]:
+    """Lines that sum up the rounds of a run.  score: its name."""
     if not history:
         return ["no round was run"]
     best = max(history, key=lambda summary: summary.accuracy_mean)
@@ -265,8 +268,8 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
         f"{count_noun(len(history), 'round')} in {format_duration(seconds)}",
         f"return: {_trend([summary.return_mean for summary in history])}",
         f"value: {_trend([summary.network_value_mean for summary in history])}",
-        f"accuracy %: {_trend([summary.accuracy_mean for summary in history])}",
-        f"best round: {round_number(best.round)} with a mean accuracy of {accuracy} %",
+        f"{score} %: {_trend([summary.accuracy_mean for summary in history])}",
+        f"best round: {round_number(best.round)} with a mean {score} of {accuracy} %",
     ]
     odd = Counter(kind for summary in history for kind in summary.anomalies)
     counts = ", ".join(f"{kind} {count:,}" for kind, count in odd.items())

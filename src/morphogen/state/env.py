@@ -207,7 +207,7 @@ class Instance(FrozenTree):
     samples: Tensor
     """int64 [E], usable training samples."""
     baseline_loss: Tensor
-    """float32 [E], nats of guessing: `ln(classes)`."""
+    """float32 [E], loss of guessing: `ln(classes)` nats of class labels."""
     class_of: Tensor
     """int64 [E, C], label in this episode of each original label; -1 = not in use."""
     usable: Tensor

@@ -15,7 +15,7 @@ class InputBatch(FrozenTree):
     inputs: Tensor
     """float32 [E, B, C, H, W], normalised images; or int64 [E, B, n]."""
     labels: Tensor
-    """int64 [E, B], in 0 .. classes-1 of the env."""
+    """int64 [E, B], in 0 .. classes-1 of the env; or other targets [E, B, ...]."""
 
 
 @short_repr
@@ -25,7 +25,7 @@ class LabelledInputs(FrozenTree):
     inputs: Tensor
     """float32 [N, C, H, W], normalised images; or int64 [N, n]."""
     labels: Tensor
-    """int64 [N], original labels."""
+    """int64 [N], original labels; or other targets [N, ...]."""
 
 
 @short_repr

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.hosts import blocks, sites
-from morphogen.hosts.answers import average_answers
 from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.net import Net
@@ -274,7 +273,7 @@ def _rate_factor(train_state: TrainState, schedule: RateSchedule) -> Tensor:
 def _gradients(
     train_state: TrainState, batch: InputBatch, plan: Plan, *, net: Net
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Gradients of hosts [E, P], and of seeds [N] if any runs; losses, shares of right answers [E].
+    """Gradients of hosts [E, P], and of seeds [N] if any runs; losses, scores [E].
 
     A loss is multiplied by the scale of its env, and its gradient is divided by it again.
     """
@@ -296,13 +295,13 @@ def _gradients(
             else (None,) * len(net.slots)
         )
         growth = SlotSeeds(plan.train, context.indices, grown)
-        logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net)
-        loss, right = average_answers(logits.to(leaves[0].dtype), batch.labels)
+        output = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net)
+        loss, score = net.criterion.average(output.to(leaves[0].dtype), batch.labels)
         scaled = loss * scale if net.precision.scaled else loss
-        return scaled.sum(), (loss.detach(), right)
+        return scaled.sum(), (loss.detach(), score)
 
     weights = train_state.weights
-    grads, (loss, right) = grad_and_value(objective, weights[:1] if running is None else weights)
+    grads, (loss, score) = grad_and_value(objective, weights[:1] if running is None else weights)
     grads = list(grads)
     if net.precision.scaled:
         inverse = scale.reciprocal().unsqueeze(-1)  # exact: the scale is a power of two
@@ -310,7 +309,7 @@ def _gradients(
         if running is not None:
             per_seed = inverse.expand(running.training.shape)
             grads[1] = grads[1] * blocks.expand_to_params(per_seed, running.params)
-    return grads, loss, right
+    return grads, loss, score
 
 
 def _step_seeds(

@@ -1,4 +1,4 @@
-"""validate: accuracy of every env under every requested coalition of its seeds, on one split for
+"""validate: score of every env under every requested coalition of its seeds, on one split for
 all envs.
 """
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from morphogen.hosts import plan as plans
 from morphogen.hosts import sites
-from morphogen.hosts.answers import NO_LABEL, answer_losses, count_labels
+from morphogen.hosts.answers import NO_LABEL, Ends
 from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.hosts.host_networks import HostRows
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import Plan
-from morphogen.state.env import EnvState, Instance
+from morphogen.state.env import EnvState
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
 from morphogen.state.tree_ops import (
@@ -39,8 +39,8 @@ class ChunkCounts(NamedTuple):
     """
 
     start: Tensor  # int64 [1], first sample of the next chunk
-    right: Tensor  # int64 [R], right answers of the rows after the last slot
-    nats: Tensor  # float [E], sums of the losses of the envs as they are
+    scores: Tensor  # [R], sums of the scores of the rows after the last slot
+    losses: Tensor  # float [E], sums of the losses of the envs as they are
     total: Tensor  # int64 [E], samples that count
 
 
@@ -65,7 +65,7 @@ def validate(
     show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop
     over the passes (`env.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite
-    logit as wrong.
+    output as score 0.
     Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
     Example:
@@ -89,7 +89,7 @@ def validate(
         "validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition
     )
     with torch.no_grad():
-        in_use = _labels_in_use(state.instance, split.labels)
+        in_use = net.criterion.targets_of(state.instance, split.labels)
         numbers, labels = _choose_samples(in_use, counted)
         growth, number, ends = _coalition_networks(state, coalition, evaluated, plan, net=net)
         host = net.precision.cast(state.host.params)
@@ -103,11 +103,14 @@ def validate(
             shown = split.inputs[samples]
             if show is not None:
                 shown = show(shown, state.instance.view_code, samples)
-            logits = forward(net.precision.cast(shown), rows, used, growth, net=net)
-            logits = logits.to(state.host.params.dtype)
-            right, nats, total = _count_correct(logits, labels.index_select(1, part), ends)
+            output = forward(net.precision.cast(shown), rows, used, growth, net=net)
+            output = output.to(state.host.params.dtype)
+            scores, losses, total = net.criterion.count(output, labels.index_select(1, part), ends)
             return ChunkCounts(
-                counts.start + size, counts.right + right, counts.nats + nats, counts.total + total
+                counts.start + size,
+                counts.scores + scores,
+                counts.losses + losses,
+                counts.total + total,
             )
 
         envs, samples = labels.shape[:2]
@@ -117,17 +120,18 @@ def validate(
         zeros = partial(torch.zeros, dtype=torch.int64, device=labels.device)
         rows_at_end = envs if ends is None else ends[0].shape[0]
         no_loss = state.host.params.new_zeros(envs)
-        counts = ChunkCounts(zeros(1), zeros(rows_at_end), no_loss, zeros(envs))
+        no_scores = net.criterion.no_scores(rows_at_end, no_loss)
+        counts = ChunkCounts(zeros(1), no_scores, no_loss, zeros(envs))
         counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
         counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
         total = counts.total.clamp(min=1)
-        right = counts.right
-        right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
-        points = 100.0 * right.to(counts.nats.dtype) / total.unsqueeze(-1)
+        scores = counts.scores
+        scores = scores.unsqueeze(-1) if number is None else scores[number.clamp(min=0)]
+        points = net.criterion.percent(scores, counts.losses, total.unsqueeze(-1))
         return unsafe_new(
             Validation,
             state,
-            loss=counts.nats / total,
+            loss=counts.losses / total,
             accuracy=choose(evaluated, points, 0.0),
             coalition=coalition,
             evaluated=evaluated,
@@ -149,9 +153,6 @@ def _choose_samples(labels: Tensor, counted: int | None) -> tuple[Tensor, Tensor
     count = (~unused).sum(-1, keepdim=True)
     index = order.gather(1, place % count.clamp(min=1))
     return index, choose(place < count, labels.gather(1, index), NO_LABEL)
-
-
-Ends = tuple[Tensor, Tensor]
 
 
 def _coalition_networks(
@@ -186,27 +187,3 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
         for name in net.names
     }
     return unsafe_tensordict(seeds, rows)
-
-
-def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
-    """Map original labels to those in use of each env; -1 counts for nothing.  int64 [N, ...] ->
-    [E, N, ...].
-    """
-    mapped = instance.class_of.index_select(1, labels.clamp(min=0).flatten()).view(
-        -1, *labels.shape
-    )
-    return choose(labels >= 0, mapped, NO_LABEL)
-
-
-def _count_correct(
-    logits: Tensor, labels: Tensor, rows: Ends | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts of one piece; `rows`: of `_coalition_networks`.
-
-    Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers
-    int64 [R], sum of the losses of the env as it is, float [E], answers that count, int64 [E].
-    """
-    expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
-    finite = torch.isfinite(logits.sum(-1))
-    right = ((expected == logits.argmax(-1)) & finite).flatten(1).sum(-1)
-    return right, answer_losses(current, labels).flatten(1).sum(-1), count_labels(labels)

@@ -20,7 +20,15 @@ from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import ENV, SLOT
 
 # with RunStarted
-SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")
+SHARED_FIELDS = (
+    "run_id",
+    "command",
+    "config_sha256",
+    "data_sha256",
+    "data_placement",
+    "versions",
+    "score",
+)
 
 
 def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
@@ -37,6 +45,7 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
         "data_sha256": dataset.fingerprint,
         "data_sizes": dataset.sizes,
         "data_placement": dataset.placement,
+        "score": setup.task.score_name,
         "weights_sha256": digest_weights(setup.net.weights),
         "last_checkpoint": None,
         **run_directory.describe_environment(),

@@ -1,5 +1,7 @@
-"""Objectives of tasks: the network whose value counts, and when."""
+"""Objectives of tasks: the network whose value counts, and when; the usual loss and score."""
 
+CROSS_ENTROPY = "cross_entropy"
+ACCURACY = "accuracy"
 DELIVERED = "delivered"
 ANYTIME = "anytime"
 OBJECTIVES: dict[str, str] = {  # objective -> name of the value of an episode

@@ -16,7 +16,7 @@ from torch.utils.data import (
 
 import morphogen as mg
 from morphogen.errors import DataError
-from morphogen.extras.arrays.conversion import convert_inputs, convert_labels
+from morphogen.extras.arrays.conversion import convert_inputs, convert_targets
 
 COUNT = 60
 BYTES = np.random.default_rng(0).integers(0, 256, (COUNT, 1, 8, 8), dtype=np.uint8)
@@ -121,23 +121,29 @@ INTEGERS = {
 
 @pytest.mark.parametrize(("given", "expected"), INTEGERS.values(), ids=INTEGERS)
 def test_integers_of_every_kind_are_labels(given, expected):
-    assert convert_labels("mine: labels", given).tolist() == expected.tolist()
+    assert convert_targets("mine: labels", given).tolist() == expected.tolist()
 
 
 NUMBERING = r".*np.unique\(labels, return_inverse=True\)"
 NO_LABELS = {
-    r"expected one number per sample, \[N\], got shape \[60, 1\]": LABELS[:, None],
     f"got -1 in sample 3: {NUMBERING}": changed(LABELS, 3, -1),
     f"expected class numbers from 0 on, got none below 1{NUMBERING}": np.arange(COUNT) % 5 + 1,
-    f"expected integers, got object, {2**70} in sample 0": [2**70] * COUNT,
-    "expected integers, got float64, 0.0 in sample 0": LABELS.astype(float),
+    rf"expected integers or .* numbers for each sample, got object \[60\], {2**70} in sample 0": [
+        2**70
+    ]
+    * COUNT,
+    r"got complex64 \[60\], 0j in sample 0": LABELS.astype(np.complex64),
+    r"got <U1 \[60\], '0' in sample 0": LABELS.astype(str),
+    r"for each sample, got int64 \[\]": np.array(3),
+    "expected finite numbers .* in sample 3": changed(LABELS.astype(float), 3, np.nan),
+    "got NaN or an infinite one in sample 5": changed(LABELS.astype(float), 5, 1e300),
 }
 
 
 @pytest.mark.parametrize("said", NO_LABELS)
 def test_other_labels_are_refused_in_one_line(said):
     with pytest.raises(DataError, match=f"^mine: labels: .*{said}") as caught:
-        convert_labels("mine: labels", NO_LABELS[said])
+        convert_targets("mine: labels", NO_LABELS[said])
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -54,13 +54,13 @@ def test_growing_returns_the_best_copy_its_score_and_its_rivals():
         "same form from scratch",
     ]
     first, alone, static = grown.table
-    assert first["test %"] == pytest.approx(grown.score, abs=0.01)
+    assert first["test accuracy %"] == pytest.approx(grown.score, abs=0.01)
     assert first["parameters"] == static["parameters"] >= alone["parameters"] == 58
     assert first["seeds"] == static["seeds"]
     assert len(lines) == len(grown.history) == 10
     assert lines[0].startswith("epoch 1/10: accuracy ")
     again, _ = grow_line()
-    assert again.table[0]["test %"] == first["test %"]
+    assert again.table[0]["test accuracy %"] == first["test accuracy %"]
 
 
 def test_a_policy_that_is_not_there_is_refused():

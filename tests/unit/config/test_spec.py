@@ -161,7 +161,7 @@ PAIRS = [
     (
         RunSpec,
         {"instance": InstanceSpec(classes=(2, 11))},
-        "instance.classes: expected at most 10 with the task digits, got [2, 11]",
+        "instance.classes: expected 2 .. 10 with the task digits, got [2, 11]",
     ),
     (
         RunSpec,

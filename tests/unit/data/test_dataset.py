@@ -119,7 +119,7 @@ OWN_SAMPLES = {
     "inputs: expected finite numbers in float32, got NaN or an infinite one in sample 5": Samples(
         PIXELS.where(torch.arange(12).view(-1, 1, 1, 1) != 5, torch.nan), MARKS
     ),
-    r"expected 12 labels in 0 .. 9, got \[12, 1\]": Samples(PIXELS, MARKS[:, None]),
+    r"expected a target for each of 12 samples, got shape \[11\]": Samples(PIXELS, MARKS[1:]),
 }
 
 

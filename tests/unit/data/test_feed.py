@@ -222,6 +222,7 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
     dataset = SimpleNamespace(
         labels=DATASET.labels.to("meta"),
         preparation=DATASET.preparation,
+        criterion=DATASET.criterion,
         train=SimpleNamespace(inputs=DATASET.train.inputs.to("meta")),
     )
     feed = feed_of(dataset=dataset, flip=True)

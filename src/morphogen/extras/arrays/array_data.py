@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 from morphogen.config.files import error_line
 from morphogen.data.splits import Samples, Splits, hold_out
 from morphogen.errors import DataError
-from morphogen.extras.arrays.conversion import convert_inputs, convert_labels
+from morphogen.extras.arrays.conversion import convert_inputs, convert_targets
 from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_value, short_repr
 
@@ -56,7 +56,9 @@ def from_arrays(
         inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or
             float32.  Any byte order, strides and device; or a list with one array, tensor or list
             of numbers per sample.
-        labels: integers [N], the lowest one 0.
+        labels: class labels, integers [N], the lowest one 0; or targets of another loss of the task
+            [N, ...]: floating-point numbers, stored as float32, or bool or integers [N, T], stored
+            as int64.
         validation: number of samples on which every env is scored; None: a sixth.
         test: number of samples of the test split, or its inputs and labels; None: a sixth.
 
@@ -77,9 +79,8 @@ def from_arrays(
     samples = _convert(name, inputs, labels)
     usual = len(samples) // HELD_OUT_SHARE
     if isinstance(test, tuple | list) and len(test) == 2:
-        classes = int(samples.labels.max()) + 1
         rest = samples
-        tested = _convert(f"{name}: test", *test, classes=classes)
+        tested = _convert(f"{name}: test", *test, like=samples.labels)
     else:
         rest, tested = _hold_out(f"{name}: test", samples, test, usual=usual)
     train, validated = _hold_out(f"{name}: validation", rest, validation, usual=usual)
@@ -95,7 +96,8 @@ def from_torch(
 ) -> ArrayData:
     """Make a data set of a map-style `torch.utils.data.Dataset` of pairs (input, label), read once.
 
-    Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer.
+    Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer, or a
+        target of another loss, a number or an array.
 
     Returns: a data set, as `from_arrays` does.
     Raises: DataError as in `from_arrays`, and for a data set without a length, or with a sample
@@ -135,15 +137,15 @@ def _read_items(name: str, dataset: Any) -> tuple[list[Any], list[Any]]:
     return [given for given, _ in pairs], [label for _, label in pairs]
 
 
-def _convert(name: str, inputs: object, labels: object, classes: int | None = None) -> Samples:
+def _convert(name: str, inputs: object, labels: object, like: Tensor | None = None) -> Samples:
     numbers = convert_inputs(f"{name}: inputs", inputs)
-    marks = convert_labels(f"{name}: labels", labels, classes=classes)
-    if len(numbers) != len(marks):
+    targets = convert_targets(f"{name}: labels", labels, like=like)
+    if len(numbers) != len(targets):
         raise DataError(
             f"{name}: expected one label per input, got {len(numbers)} inputs and "
-            f"{len(marks)} labels"
+            f"{len(targets)} labels"
         )
-    return Samples(numbers, marks)
+    return Samples(numbers, targets)
 
 
 def _hold_out(name: str, samples: Samples, count: object, *, usual: int) -> tuple[Samples, Samples]:

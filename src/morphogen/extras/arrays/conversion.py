@@ -37,26 +37,54 @@ def convert_inputs(field: str, values: object) -> Tensor:
     return inputs
 
 
-def convert_labels(field: str, values: object, *, classes: int | None = None) -> Tensor:
-    """Return a copy of the labels of samples, int64 [N], in 0 .. classes - 1; None: from 0 on.
+def convert_targets(field: str, values: object, *, like: Tensor | None = None) -> Tensor:
+    """Return a copy of the targets of samples [N, ...]: class labels are int64 [N] from 0 on, other
+    integers int64 and numbers float32.
 
+    like: targets of the training samples, of the same type and shape, and with all classes.
     Raises: DataError, which names the field.
     """
     array = _read_array(field, values)
-    if array.ndim != 1:
+    kind = array.dtype.kind
+    if not array.ndim or kind not in "biuf":
+        got = f", {array.tolist()[0]!a:.40} in sample 0" if array.ndim and len(array) else ""
         raise DataError(
-            f"{field}: expected one number per sample, [N], got shape {list(array.shape)}"
+            f"{field}: expected integers or floating-point numbers for each sample, got "
+            f"{array.dtype} {list(array.shape)}{got}"
         )
-    if array.dtype.kind not in "iu":
-        got = f", {array.tolist()[0]!a:.40} in sample 0" if len(array) else ""
-        raise DataError(f"{field}: expected integers, got {array.dtype}{got}")
+    if array.ndim == 1 and kind in "iu":
+        targets = _convert_labels(field, array, classes=_count_classes(like))
+    else:
+        with np.errstate(over="ignore"):
+            targets = torch.from_numpy(array.astype(np.float32 if kind == "f" else np.int64))
+        check_finite(field, targets)
+    forms = [(x.dtype, list(x.shape[1:])) for x in (like, targets) if x is not None]
+    if len(forms) > 1 and forms[0] != forms[1]:
+        texts = [f"{dtype} of shape {shape}" for dtype, shape in forms]
+        raise DataError(
+            f"{field}: expected {texts[0]}, as the training targets are, got {texts[1]}"
+        )
+    return targets
+
+
+def _count_classes(labels: Tensor | None) -> int | None:
+    if labels is None or labels.dim() > 1 or labels.is_floating_point():
+        return None
+    return int(labels.max()) + 1
+
+
+def _convert_labels(field: str, array: Array, *, classes: int | None) -> Tensor:
+    """Return class labels, int64 [N], in 0 .. classes - 1; None: from 0 on."""
     highest = 2**63 - 1 if classes is None else classes - 1
     wrong = np.flatnonzero((array < 0) | (array > highest))
     lowest = array.min(initial=0 if len(array) == 0 else array[0])
     if len(wrong) or (classes is None and lowest > 0):
         allowed = "class numbers from 0 on" if classes is None else f"0 .. {highest}"
         got = f"{array[wrong[0]]} in sample {wrong[0]}" if len(wrong) else f"none below {lowest}"
-        remedy = "number the classes, as in np.unique(labels, return_inverse=True)[1]"
+        remedy = (
+            "number the classes, as in np.unique(labels, return_inverse=True)[1], or give other "
+            "targets as floating-point numbers"
+        )
         raise DataError(f"{field}: expected {allowed}, got {got}: {remedy}")
     return torch.from_numpy(array.astype(np.int64))
 

@@ -76,8 +76,9 @@ def inspect_task(name: str, read: Callable[[str], Any]) -> tuple[Row, Exception 
         task = TASKS[name]
         row |= {"data": task.dataset, "question": task.question}
         stored = read(str(task.dataset))
-        deal = import_module("morphogen.data.dataset").deal_samples
-        splits = deal(stored, task.host, task.dataset)
+        opening = import_module("morphogen.data.dataset")
+        splits = opening.deal_samples(stored, task.host, task.dataset)
+        opening.deal_targets(splits, task, task.host, task.dataset)
         row["samples"] = ", ".join(f"{count:,} {split}" for split, count in splits.sizes().items())
     except (DataError, ConfigError) as fault:
         error = fault

@@ -185,12 +185,13 @@ def _means(run: Path, spec: RunSpec) -> Row:
     if own is None:
         return {}
     value = fmean(own["network_value"])
+    task = TASKS[spec.task]
     return {
-        TASKS[spec.task].value_name: value,
+        task.value_name: value,
         **{
             f"minus {name}": value - fmean(each["network_value"]) for name, each in policies.items()
         },
-        "accuracy %": fmean(own["committed_accuracy"]),
+        f"{task.score_name} %": fmean(own["committed_accuracy"]),
         "parameters": fmean(own["params"]),
     }
 

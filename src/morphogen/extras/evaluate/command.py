@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--greedy", action="store_true", help="the policy of the run takes its likeliest action"
     )
-    split = "data split for the accuracy (default %(default)s)"
+    split = "data split for the score (default %(default)s)"
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
     parser.add_argument(
         "--seed", metavar="N", help="of the held-out instances (default: the run's)"

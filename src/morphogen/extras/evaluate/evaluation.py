@@ -147,7 +147,7 @@ def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
             {
                 "arm": _short_name(result.policy),
                 f"P({TRAINED_ARM} is better)": format_estimate(statistics["improvement"]),
-                "accuracy %": float(result.committed_accuracy.mean()),
+                f"{result.score_name} %": float(result.committed_accuracy.mean()),
                 "parameters": round(float(result.params.mean())),
                 "parameter-epochs": round(float(result.param_epochs.mean())),
                 "minibatches": round(float(result.minibatches.mean())),

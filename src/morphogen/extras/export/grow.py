@@ -22,9 +22,11 @@ from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import drop_line
 from morphogen.extras.export.exported import build_plain, export
+from morphogen.hosts.answers import Criterion
 from morphogen.hosts.module_host import host_from_module
 from morphogen.state.env import EnvState
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.objective import CROSS_ENTROPY
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import format_choice
@@ -41,10 +43,10 @@ class Grown:
     module: nn.Module
     """The grown network, which takes samples as they are stored."""
     score: float
-    """Accuracy on the test split, percent."""
+    """Score on the test split, percent; the accuracy, unless `grow` was called with a loss."""
     history: list[dict[str, Any]] = field(repr=False)
-    """Per epoch: the mean accuracy of the copies on the validation split, the best one, their
-    seeds.
+    """Per epoch: the mean score of the copies on the validation split under its name, the best one,
+    their seeds.
     """
     table: list[dict[str, Any]]
     """The grown network, the host alone, and a network of its form from scratch."""
@@ -59,6 +61,8 @@ def grow(
     price: float = 0.1,
     copies: int = 16,
     seed: int = 0,
+    loss: str | Callable[..., Any] = CROSS_ENTROPY,
+    score: str | Callable[..., Any] | None = None,
     report: Callable[[str], None] = drop_line,
     **settings: Any,
 ) -> Grown:
@@ -71,14 +75,15 @@ def grow(
         policy: the directory of a run, whose policy grows; a policy, as `heuristic`; or the policy
             of a file, as `reactive:FILE`.
         epochs: of training.
-        price: value that a network as large as all seeds together would cost; the accuracy of 100 %
-            is worth 1.
+        price: value that a network as large as all seeds together would cost; a score of 100 % is
+            worth 1.
         copies: number of networks; they differ in initial values and batches.
         seed: of all draws.
+        loss, score: as of `TaskSpec`; by default cross-entropy and accuracy.
         report: receives a line per epoch of the seeds that grow.
         settings: of the run, as of `make`.
 
-    Returns: the copy with the best accuracy on the validation split, judged on the test split; for
+    Returns: the copy with the best score on the validation split, judged on the test split; for
         the table, hosts without seeds and networks of the grown form are trained from scratch in as
         many copies, and chosen in the same way.
     Raises: ConfigError for a network, data, policy or setting that cannot be used.
@@ -95,7 +100,8 @@ def grow(
     """
     copies = read_count("copies", copies)
     epochs = read_count("epochs", epochs)
-    task = replace(_task(network, data), defaults=_defaults(data, epochs, price))
+    named = {"loss": loss, "score": score, "defaults": _defaults(data, epochs, price)}
+    task = replace(_task(network, data), **named)
     env = make(task, envs=copies, seed=seed, **settings)
     history: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
@@ -105,7 +111,7 @@ def grow(
         found = play()
         chosen = _choose(env, found)
         seconds = round(time.perf_counter() - started, 1)
-        rows.append({"network": name, **_row(chosen), "seconds": seconds})
+        rows.append({"network": name, **_row(chosen, task.score_name), "seconds": seconds})
         return found, chosen
 
     arm = _arm_name(policy)
@@ -195,10 +201,11 @@ def _live(
             mean = float(found["accuracy"].mean())
             best = float(found["accuracy"].max())
             seeds = _count_seeds(found, env)
-            history.append({"epoch": number, "accuracy": mean, "best": best, "seeds": seeds})
+            score = env.setup.task.score_name
+            history.append({"epoch": number, score: mean, "best": best, "seeds": seeds})
             shown = ", ".join(f"{count} {name}" for name, count in seeds.items()) or "no seeds"
             report(
-                f"epoch {number}/{env.horizon}: accuracy {mean:.1f} %, best {best:.1f} %; {shown}"
+                f"epoch {number}/{env.horizon}: {score} {mean:.1f} %, best {best:.1f} %; {shown}"
             )
     return carry.state
 
@@ -221,11 +228,16 @@ def _choose(env: Environment, state: EnvState) -> _Choice:
     split = dataset.validation
     test = dataset.on_test_split().validation
     scored = [
-        (_accuracy(module, split), -sum(x.numel() for x in module.parameters()), -i, module)
+        (
+            score_module(module, split, env.net.criterion),
+            -sum(x.numel() for x in module.parameters()),
+            -i,
+            module,
+        )
         for i in range(env.envs)
         for module in [build_plain(env.net, state, i, seeds="delivered").eval()]
     ]
-    accuracy, size, number, module = max(scored, key=lambda entry: entry[:3])
+    score, size, number, module = max(scored, key=lambda entry: entry[:3])
     grown: Any = module
     slots: Any = state.slots
     blueprints = slots.blueprint[-number].tolist()
@@ -235,18 +247,17 @@ def _choose(env: Environment, state: EnvState) -> _Choice:
         if slot.name in grown.slots
     ]
     shown = ", ".join(names) or "none"
-    return _Choice(-number, accuracy, _accuracy(module, test), -size, shown)
+    return _Choice(-number, score, score_module(module, test, env.net.criterion), -size, shown)
 
 
-def _accuracy(module: nn.Module, split: Any) -> float:
-    """Percent of the samples of a split whose class a module names."""
-    right = 0
+def score_module(module: nn.Module, split: Any, criterion: Criterion) -> float:
+    """Score of a module on the samples of a split, percent."""
+    parts = zip(split.inputs.cpu().split(CHUNK), split.labels.cpu().split(CHUNK), strict=True)
     with torch.no_grad():
-        for inputs, labels in zip(
-            split.inputs.cpu().split(CHUNK), split.labels.cpu().split(CHUNK), strict=True
-        ):
-            right += int((module(inputs).argmax(-1) == labels).sum())
-    return 100.0 * right / len(split.labels)
+        counts = [criterion.count(module(x)[None], target[None], None) for x, target in parts]
+    return float(
+        criterion.percent(*(torch.stack(count).sum() for count in zip(*counts, strict=True)))
+    )
 
 
 def _form(state: EnvState, copy: int, env: Environment) -> tuple[Tensor, Tensor]:
@@ -257,10 +268,10 @@ def _form(state: EnvState, copy: int, env: Environment) -> tuple[Tensor, Tensor]
     return rows[0].expand(env.envs, -1).clone(), rows[1].expand(env.envs, -1).clone()
 
 
-def _row(found: _Choice) -> dict[str, Any]:
+def _row(found: _Choice, score: str) -> dict[str, Any]:
     return {
-        "validation %": round(found.validation, 2),
-        "test %": round(found.test, 2),
+        f"validation {score} %": round(found.validation, 2),
+        f"test {score} %": round(found.test, 2),
         "parameters": found.params,
         "seeds": found.seeds,
     }

@@ -6,8 +6,10 @@ from typing import Any
 
 from morphogen.cli import arguments, process
 from morphogen.config.part_files import load_module
+from morphogen.config.parts import LOSSES, SCORES
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
+from morphogen.vocab.objective import CROSS_ENTROPY
 
 PARSER = {
     "description": "Grow a network: copies of it train side by side, a policy grows seeds in their "
@@ -31,7 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         type=arguments.parse_path,
         required=True,
-        help="an .npz file with the arrays inputs [N, ...], channels first, and labels [N]",
+        help="an .npz file with the arrays inputs [N, ...], channels first, and labels [N], or the "
+        "targets of another loss [N, ...]",
     )
     parser.add_argument(
         "--policy",
@@ -52,9 +55,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--price",
         metavar="X",
         default="0.1",
-        help="what a network with all seeds would cost; 100 %% accuracy is worth 1 "
+        help="what a network with all seeds would cost; a score of 100 %% is worth 1 "
         "(default %(default)s)",
     )
+    for flag, registry, text in (
+        ("--loss", LOSSES, f"loss of the task (default {CROSS_ENTROPY})"),
+        ("--score", SCORES, "score of the task (default: the usual one of the loss)"),
+    ):
+        parser.add_argument(flag, metavar="NAME", help=f"{text}; one of {', '.join(registry)}")
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -88,6 +96,8 @@ def run(args: Namespace) -> None:
         data,
         policy=args.policy,
         price=float(price),
+        loss=args.loss or CROSS_ENTROPY,
+        score=args.score,
         report=process.print_progress,
         **numbers,
     )

@@ -26,7 +26,7 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
         "heuristic=minus_heuristic_mean"
     ),
     "rounds": name_map(
-        "round, accuracy %=accuracy_mean, committed %=committed_mean, "
+        "round, {score} %=accuracy_mean, committed %=committed_mean, "
         "value=network_value_mean, reward=reward_mean, "
         "x host=params_ratio_mean, success=success_share, hypervolume, rollbacks"
     ),
@@ -114,7 +114,8 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
         title = name if most is None or count <= most else f"{name}, the last {most} of {count}"
         shown = rows if most is None else rows[-most:]
         excerpts[title] = [
-            {heading: row.get(column) for heading, column in columns.items()} for row in shown
+            {heading.format(score=log.score): row.get(key) for heading, key in columns.items()}
+            for row in shown
         ]
     return Inspection(facts, excerpts)
 
@@ -166,7 +167,7 @@ def overview(log: RunLog) -> dict[str, str]:
         "policy parameters": start.get("policy_params"),
         "versions": ", ".join(map(" ".join, versions.items())),
         "best round": best.get("round"),
-        "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
+        f"held-out {log.score}": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": format_duration(sum(times)) if times else None,
     }
     if silent:

@@ -17,6 +17,7 @@ from morphogen.log.events import Envelope
 from morphogen.log.jsonl import ROUND_FIELDS
 from morphogen.log.kinds.epoch import AblationsMeasured
 from morphogen.log.run_log import LOOSE, event_folder, iterate_events, open_run, read_object
+from morphogen.vocab.objective import ACCURACY
 from morphogen.vocab.text import escape_text, name_map
 
 Row = dict[str, Any]
@@ -52,6 +53,7 @@ class RunManifest(TypedDict, total=False):
 
     status: str
     versions: dict[str, str]
+    score: str
     last_checkpoint: str | None
 
 
@@ -68,6 +70,13 @@ class RunLog:
     def name(self) -> str:
         """Name of the directory, printable."""
         return escape_text(self.path.resolve().name)
+
+    @property
+    def score(self) -> str:
+        """Name of the score of the task, printable; its percentage is in the columns of
+        accuracies.
+        """
+        return escape_text(self.manifest.get("score", ACCURACY))
 
     def events(
         self, kinds: Collection[str] | None, rounds: Collection[int] | None = None

@@ -179,6 +179,7 @@ def learning_rows(log: RunLog) -> list[Row]:
         rows.append(
             {
                 "round": one["round"],
+                "score": log.score,
                 "rolling_accuracy": one["rolling_accuracy"],
                 **mean_with_error("accuracy", one["env_accuracy"]),
                 **mean_with_error("committed", one["env_committed"]),
@@ -194,9 +195,10 @@ def learning_rows(log: RunLog) -> list[Row]:
 def _draw_learning(runs: RunRows) -> Figure:
     page = new_figure(7.2)
     axes = page.subplot_mosaic("aa;vr", height_ratios=(1.25, 1))
-    title = "Accuracy at the end of an episode"
-    label_panel(axes["a"], title, "round", "validation accuracy, %")
-    label_panel(axes["v"], "Value of an episode", "round", "accuracy (0 to 1) minus price")
+    score = " or ".join(dict.fromkeys(rows[0]["score"] for rows in runs.values()))
+    title = f"{score.capitalize()} at the end of an episode"
+    label_panel(axes["a"], title, "round", f"validation {score}, %")
+    label_panel(axes["v"], "Value of an episode", "round", f"{score} (0 to 1) minus price")
     label_panel(axes["r"], "Rewards of the policy", "round", "reward per episode")
     accuracy = {
         "accuracy_mean": "final",
@@ -362,7 +364,7 @@ def contribution_rows(log: RunLog) -> list[Row]:
     episode, ablation = max(measured, key=lambda entry: entry[0]["committed_accuracy"] or 0.0)
     seeds = {seed["slot"]: seed["blueprint"] for seed in episode["topology"]}
     slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [*seeds]
-    head = {"round": episode["round"], "env": episode["env"]}
+    head = {"round": episode["round"], "env": episode["env"], "score": log.score}
     level = ablation["host_acc"]
     rows = [{**head, "step": START, "low": 0.0, "high": level}]
     for slot, share in zip(slots, ablation["shapley"], strict=True):
@@ -386,7 +388,8 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
 def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     ax = part.subplots()
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
-    ax.set(title=f"From the host to the final network ({where})", ylabel="validation accuracy, %")
+    title = f"From the host to the final network ({where})"
+    ax.set(title=title, ylabel=f"validation {rows[0]['score']}, %")
     for row in rows:
         gain = row["high"] - row["low"]
         total = row["step"] in (START, END)
@@ -411,7 +414,7 @@ HELD_OUT = Plot(
 LEARNING = Plot(
     "learning_curve",
     "Learning curves",
-    "Accuracies are of the validation split at the end of an episode, over all envs of a "
+    "Scores are of the validation split at the end of an episode, over all envs of a "
     "round. Committed: with "
     "fossilized seeds only. Host alone: the same host with all seeds switched off. Bands: one "
     "standard error over the envs.",
@@ -421,7 +424,7 @@ LEARNING = Plot(
 LIFECYCLE = Plot(
     "lifecycle",
     "Lives of the seeds",
-    f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. "
+    f"The best round by committed score, and the last one; the first {MAX_ENVS} envs. "
     "Bars are stages, the text is "
     "the blueprint, a cross is a rollback of the env, a stroke the begin of a regime. A "
     "slot without a bar is empty.",
@@ -433,7 +436,7 @@ CONTRIBUTIONS = Plot(
     "Contributions in the best episode",
     "Shapley values of the seeds: together they are the difference between the final "
     "network and the same host without "
-    "seeds. The axis of accuracy does not begin at 0.",
+    "seeds. The axis of the score does not begin at 0.",
     contribution_rows,
     partial(_draw_each, draw=_plot_contributions, height=3.6),
 )

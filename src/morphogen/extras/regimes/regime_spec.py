@@ -103,7 +103,7 @@ class RegimeSpec(ExtraSpec):
         views = self.views.used
         own = self.classes
         noisy = self.noisy_classes
-        complete = not host.vocabulary and classes == (host.classes, host.classes)
+        complete = classes == (host.classes, host.classes)
         fits = own is None or (complete and own[1] <= host.classes and "classes" not in observed)
         noisy_fits = noisy is None or (
             own is not None and noisy[1] <= host.classes and View.NOISY in views
@@ -119,7 +119,9 @@ class RegimeSpec(ExtraSpec):
             ),
             "classes": (
                 fits,
-                f"null, or at most {host.classes} where instance.classes is [{host.classes}, "
+                "null where samples have no class labels"
+                if classes == (0, 0)
+                else f"null, or at most {host.classes} where instance.classes is [{host.classes}, "
                 f"{host.classes}] and observe.instance does not name classes",
             ),
             "noisy_classes": (

@@ -61,7 +61,12 @@ class StreamedFeed(Feed):
         self._positions = torch.arange(self._shape[0], device=transfers.device)
         self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
         self._draw = partial(
-            draw_instances, tasks, spec=spec, labels=dataset.train.labels, purpose=purpose
+            draw_instances,
+            tasks,
+            spec=spec,
+            labels=dataset.train.labels,
+            purpose=purpose,
+            criterion=dataset.criterion,
         )
         self._key = key
         self._pieces = pieces

@@ -21,11 +21,12 @@ from morphogen.log.events import Envelope
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunResumed, RunStarted
 from morphogen.log.run_log import event_folder, open_run, read_events
+from morphogen.vocab.objective import ACCURACY
 from morphogen.vocab.text import escape_text
 
 POLL_S = 1.0  # seconds between two looks at the log
 COLUMNS = {  # heading -> field of a summary, and digits of its number
-    "accuracy %": ("accuracy_mean", 1),
+    "{score} %": ("accuracy_mean", 1),
     "committed %": ("committed_mean", 1),
     "value": ("network_value_mean", 3),
     "return": ("return_mean", 3),
@@ -41,11 +42,13 @@ def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tupl
     """Return the table of a run, its last rounds if `rows` is set, and whether the run is over."""
     summaries: list[BatchSummary] = []
     rounds = 0
+    score = ACCURACY
     status = "not started"
     for event in events:
         match event.data:
             case RunStarted() as data:
                 rounds = data.rounds
+                score = data.score
                 status = "running"
                 summaries = []
             case RunResumed() as data:
@@ -59,7 +62,8 @@ def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tupl
                 pass
     table = Table(title=escape_text(name), title_justify="left", box=box.SIMPLE)
     for column in ("round", *COLUMNS, "alarms"):
-        table.add_column(column, justify="left" if column == "alarms" else "right", no_wrap=True)
+        heading = column.format(score=escape_text(score))
+        table.add_column(heading, justify="left" if column == "alarms" else "right", no_wrap=True)
     for summary in summaries if rows is None else summaries[-rows:]:
         numbers = [
             format_number(getattr(summary, name), digits) for name, digits in COLUMNS.values()

@@ -9,7 +9,7 @@ from morphogen.config.host import Host
 from morphogen.config.parts import RULES
 from morphogen.config.registry import error_line, is_ours
 from morphogen.data.dataset import deal_samples
-from morphogen.data.splits import StoredSplits, fingerprint
+from morphogen.data.splits import StoredSplits, check_labels, fingerprint
 from morphogen.env import actions
 from morphogen.env.environment import Environment
 from morphogen.errors import DataError
@@ -206,6 +206,8 @@ def check_dataset(
         raise BrokenLaw("can_be_read", f"{name} raises {error_line(error)}") from error
     try:
         splits = deal_samples(stored, host, name)
+        if host.labelled:
+            check_labels(splits, host, name)
     except DataError as error:
         raise BrokenLaw("fits_host", str(error)) from None
     if fingerprint(splits) != fingerprint(deal_samples(dataset(folder), host, name)):

@@ -119,7 +119,9 @@ class HostSpec(Spec):
     vocabulary: Annotated[int, Field(ge=2, le=2**20)] | None = None
     """tokens of a language model, as many as its text has; null = from the task"""
     weights: Annotated[tuple[str, ...], Names()] = ()
-    """files of parameters from which hosts start, one for each env in turn: .safetensors or .pt"""
+    """files from which hosts start, one for each env in turn: parameters (.safetensors or .pt), or
+    grown networks with their seeds
+    """
 
 
 @spec

@@ -48,7 +48,7 @@ class Net:
         slots: places for seeds, as `host.pick_slots` orders them.
         kinds: name of every blueprint code; () = the blueprints of the host.
         precision: number format of the features.
-        weights: files of parameters from which hosts start, one for each env in turn.
+        weights: files of networks from which envs start, one for each env in turn.
 
     Raises: ConfigError for a host without the methods of `HostNetworks`, and for a file with other
         parameters.
@@ -73,7 +73,7 @@ class Net:
     precision: Precision = FULL
     """Of features."""
     weights: tuple[str, ...] = ()
-    """Files of parameters from which hosts start, one for each env in turn."""
+    """Files of networks from which envs start, one for each env in turn."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)
@@ -95,8 +95,11 @@ class Net:
     """[S]."""
     gate_layouts: tuple[ParamLayout, ...] = _derived_field()
     """[S]."""
-    start: Tensor | None = field(init=False, repr=False, compare=False)
-    """Of the files, else of `Host.start_values`."""
+    start: tuple[Tensor, ...] = _derived_field()
+    """Networks from which envs start, of the files, else of `Host.start_values`; () = all are
+    drawn.  Hosts float32 [K, P], NaN = drawn; and of seeds that are kept for good: blueprint (-1 =
+    empty), algorithm and alpha float32 [K, S, 3], and their parameters float32 [K, P_s] per slot.
+    """
 
     def __post_init__(self) -> None:
         slots = self.slots
@@ -134,15 +137,12 @@ class Net:
             "host_layout": layout,
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
-            "start": self._start(layout),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-
-    def _start(self, layout: ParamLayout) -> Tensor | None:
-        if not self.weights:
-            return self.host.start_values()
-        return read_weights(self.weights, layout, self.host.spare_weights())
+        drawn = self.host.start_values()
+        start = read_weights(self) if self.weights else () if drawn is None else (drawn,)
+        object.__setattr__(self, "start", start)
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
         """Return the layouts of blueprints in slot s, then of the gate."""

@@ -58,8 +58,7 @@ def test_entries_that_do_not_train_are_left_out(tmp_path):
     save_file(module.state_dict(), tmp_path / "skips.safetensors")
     host = mg.host_from_module(Skips, example=torch.zeros(2, 6, 6))
     net = mg.Net(host, host.all_slots, weights=(str(tmp_path / "skips.safetensors"),))
-    assert net.start is not None
-    assert net.start.equal(torch.cat([x.detach().flatten() for x in module.parameters()])[None])
+    assert net.start[0].equal(torch.cat([x.detach().flatten() for x in module.parameters()])[None])
 
 
 def write(path, change):

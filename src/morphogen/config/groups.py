@@ -296,6 +296,7 @@ class AttributionSpec(Spec):
 
 
 @spec
+@with_extras
 class EvaluationSpec(Spec):
     """The learning curve on held-out instances: a few of them are played again and again while the
     policy learns.

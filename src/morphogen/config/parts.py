@@ -39,6 +39,8 @@ Extras of this distribution alone offer more (`config.registry.extra_parts`):
     morphogen.settings   class of `config.extra_settings.ExtraSpec`
     morphogen.graphs     class of `env.capture.Graphs`, by type of a device
     morphogen.timers     class of `device.profiler.NullTimer`
+    morphogen.keepers    function (setup, transfers) -> `train.held_out_plays.Keeper`
+    morphogen.inspections  function (run directory) -> rows of a table, by its title
     morphogen.plain      module with `build_seed` and `build_gate`, by kind of features
     morphogen.plain_hosts  function (host, leaves, instance) -> module of plain torch, by class
 """

@@ -19,13 +19,12 @@ from morphogen.hosts.layout import ParamLeaf
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.stage import Algorithm
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, list_names
 
 if TYPE_CHECKING:
     from morphogen.hosts.net import Net
 
-_SHOWN = 3  # names of entries in a message
-SEEDS = "slots"  # key of the seeds in the metadata of a file
+NETWORK = "network"  # key of the metadata of a grown network
 NORMALISATION = "normalisation"  # part of an exported network that data sets have themselves
 
 
@@ -39,8 +38,13 @@ class StoredSeed(TypedDict):
     """Of its parameters, then of the parameters of its gate, in storage order."""
 
 
-Seeds = dict[str, StoredSeed]  # by slot
-_SEEDS: TypeAdapter[Seeds] = TypeAdapter(Seeds)
+class StoredNetwork(TypedDict):
+    """The metadata of a grown network that a run starts from; a file may hold more."""
+
+    slots: dict[str, StoredSeed]
+
+
+_NETWORK = TypeAdapter(StoredNetwork)
 
 
 def read_weights(net: "Net") -> tuple[Tensor, ...]:
@@ -70,32 +74,28 @@ def _read_network(file: str, net: "Net") -> tuple[Tensor, ...]:
     faults = defaultdict[str, list[str]](list)
     leaves = net.host_layout.leaves
     host = _take([leaf.name for leaf in leaves], leaves, found, faults)
+    forms = [(EMPTY, 0, 0.0) for _ in net.names]
+    params = [torch.zeros(size, device="cpu") for size in net.seed_sizes]
     codes = {module.name: code for code, module in net.modules.items()}
-    forms: list[tuple[float, ...]] = []
-    params: list[Tensor] = []
-    for s, slot in enumerate(net.names):
-        seed = seeds.pop(slot, None)
-        form = (EMPTY, 0, 0.0)
-        row = host[:0]
-        body = 0
-        if seed is not None:
-            if seed["blueprint"] not in codes:
-                faults[f"at {slot} {seed['blueprint']!a} in place of"] += codes
-                continue
-            code = codes[seed["blueprint"]]
-            form = (code, Algorithm[seed["algorithm"]], seed["alpha"])
-            layout, gate = net.layouts(s, (code,))
-            leaves = layout.leaves + (gate.leaves if form[1] == Algorithm.GATE else ())
-            row = _take(seed["entries"], leaves, found, faults)
-            body = layout.size
-            found.pop(f"{SEEDS}.{slot}.alpha", None)
-        forms.append(form)
-        gap = row.new_zeros(net.seed_sizes[s] - len(row))
-        params.append(torch.cat((row[:body], gap, row[body:])))
+    for slot, seed in seeds.items():
+        kind = seed["blueprint"]
+        if slot not in net.names or kind not in codes:
+            raise ConfigError(
+                f"{fault}: expected seeds of {', '.join(codes)} in {', '.join(net.names)}, got "
+                f"{kind!a} in {slot!a}"
+            )
+        s = net.names.index(slot)
+        forms[s] = (codes[kind], Algorithm[seed["algorithm"]], seed["alpha"])
+        layout, gate = net.layouts(s, (codes[kind],))
+        leaves = layout.leaves + (gate.leaves if forms[s][1] == Algorithm.GATE else ())
+        row = _take(seed["entries"], leaves, found, faults)
+        body = row[: layout.size]
+        params[s] = torch.cat((body, params[s][len(row) :], row[layout.size :]))
+        found.pop(f"slots.{slot}.alpha", None)
     spare = net.host.spare_weights()
-    extra = [key for key in found if key not in spare and key.partition(".")[0] != NORMALISATION]
-    faults["extra"] += [*seeds, *extra]
-    if listed := [f"{kind}: {_list(names)}" for kind, names in faults.items() if names]:
+    extra = [key for key in found if key not in spare and not key.startswith(NORMALISATION)]
+    faults["extra"] += extra
+    if listed := [f"{kind}: {list_names(names)}" for kind, names in faults.items() if names]:
         raise ConfigError(
             f"{fault}: expected the parameters of the host and of its seeds, got "
             f"{'; '.join(listed)}"
@@ -127,20 +127,14 @@ def _take(
     return torch.cat(parts)
 
 
-def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    rest = len(names) - _SHOWN
-    return f"{shown} and {rest} more" if rest > 0 else shown
-
-
-def _read_file(path: Path, fault: str) -> tuple[dict[str, Tensor], Seeds]:
-    """Return the tensors of a file by name, and its seeds."""
+def _read_file(path: Path, fault: str) -> tuple[dict[str, Tensor], dict[str, StoredSeed]]:
+    """Return the tensors of a file by name, and its seeds by slot."""
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                seeds = (file.metadata() or {}).get(SEEDS, "{}")
+                network = (file.metadata() or {}).get(NETWORK, '{"slots": {}}')
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return tensors, _SEEDS.validate_json(seeds)
+                return tensors, _NETWORK.validate_json(network)["slots"]
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file, or of one that holds code
         line = error_line(error)

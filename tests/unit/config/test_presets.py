@@ -22,7 +22,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "9a4b321a3fca39ce916f7686831df294e6889d2ac96435d9f5c1a1a3a9feab45"
+DEFAULT_CONFIG = "e5459e629851b979f22695d87a1162c98f7bcf8bc8f352592245f75d53d781e6"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -81,6 +81,7 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 @needs_extra("regimes")
 @needs_extra("loggers")
 @needs_extra("alarms")
+@needs_extra("export")
 def test_the_text_of_the_default_config_is_the_recorded_one():
     text = dump_config(resolve(RunSpec(preset=DEFAULT_PRESET)))
     assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG

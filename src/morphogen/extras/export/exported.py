@@ -21,6 +21,7 @@ from morphogen.extras.export.grown_slot import (
     PassThrough,
     normalise_input,
 )
+from morphogen.hosts.initial_values import DrawRecorder
 from morphogen.hosts.module_host import ModuleHost, plain_copy
 from morphogen.hosts.net import Net
 from morphogen.hosts.weights import NORMALISATION
@@ -99,6 +100,11 @@ def take_networks(state: EnvState) -> Any:
 
 def build_network(net: Net, row: Any, *, seeds: str) -> nn.Module:
     """Return a network.  row: of `take_networks`, [1], on the CPU."""
+    with DrawRecorder():  # first values of layers do not come from the generator of the process
+        return _build_network(net, row, seeds)
+
+
+def _build_network(net: Net, row: Any, seeds: str) -> nn.Module:
     slots = row["slots"]
     made = _build_host(net, row)
     grown = {

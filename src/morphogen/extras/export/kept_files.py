@@ -1,4 +1,4 @@
-"""Files of the networks that a run keeps: their names, and what their metadata say.  No torch."""
+"""Files of the networks that a run keeps: their names and their metadata.  No torch."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def file_name(arm: str, pick: str) -> str:
 
 
 def read_facts(path: Path) -> Row:
-    """Return what the metadata of a kept network say; empty for another file.
+    """Return the facts in the metadata of a kept network; empty for another file.
 
     Raises: DataError for a damaged file.
     """

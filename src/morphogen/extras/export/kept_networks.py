@@ -71,7 +71,7 @@ class NetworkKeeper:
             self._faults += [fault_of] if fault_of and fault_of not in self._faults else []
 
     def write(self, folder: RunDirectory) -> None:
-        """Write the networks, each file at once, and delete those of an earlier evaluation."""
+        """Write the networks, each file at once, and delete the files of an earlier evaluation."""
         if not folder.is_writer:
             return
         for name, data in self._files.items():
@@ -112,9 +112,7 @@ class NetworkKeeper:
         """Return the file of a network.  row: of `take_networks`, [1]."""
         setup = self._setup
         i = facts["env"]
-        # layers of torch draw their first values from the generator of the process
-        with torch.random.fork_rng(devices=[]):
-            made = build_network(setup.net, row, seeds="delivered")
+        made = build_network(setup.net, row, seeds="delivered")
         instance = row["instance"]
         described = {
             **facts,
@@ -149,11 +147,11 @@ def load_network(path: Path) -> tuple[nn.Module, Tensor, Row]:
     spec = parse_config(facts["config"])
     env = make(spec, envs=1, device="cpu", host={"weights": [str(path)]})
     state = env.init_state(torch.zeros(1, dtype=torch.int64, device="cpu"))
-    shaped = {
-        name: torch.full_like(getattr(state.instance, name), facts["instance"][name])
-        for name in INSTANCE
-    }
-    state = replace(state, instance=replace(state.instance, **shaped))
+    width, classes, reach = (
+        torch.full_like(getattr(state.instance, name), facts["instance"][name]) for name in INSTANCE
+    )
+    instance = replace(state.instance, width=width, classes=classes, reach=reach)
+    state = replace(state, instance=instance)
     dataset = env.setup.dataset
     made = export(env, state, 0)
     stored = dataset.test.inputs if hasattr(made, NORMALISATION) else dataset.validation.inputs

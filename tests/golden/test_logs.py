@@ -116,7 +116,7 @@ def test_a_log_of_before_gives_its_rows(name):
 
 def test_the_logs_hold_every_kind_that_a_run_on_a_cpu_can_have():
     found = {row[0] for name in NAMES for row in recorded(name)}
-    assert set(event_kinds()) - found == {"MemoryUsed", "CheckpointFailed"}
+    assert set(event_kinds()) - found == {"MemoryUsed", "CheckpointFailed", "NetworksFailed"}
 
 
 @pytest.mark.parametrize("name", FULL)

@@ -45,7 +45,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
     "schedules": (r"(?i)schedule_?(control|file|policy)|germinate_one|full_cycle|on_illegal", ()),
     "archetypes": (r"(?i)archetype", ()),
-    "export": (r"GrownSlot|grow_command|plain_images|onnx|save_network", ()),
+    "export": (r"GrownSlot|grow_command|plain_images|onnx|save_network|KeepSpec|list_networks", ()),
     "search": (r"clairvoyant|successive_halving|schedule_search|play_oracle", ()),
     "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
     "loggers": (r"(?i)tensor_?board|wandb|mlflow", ()),

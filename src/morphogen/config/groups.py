@@ -128,7 +128,9 @@ class HostSpec(Spec):
     vocabulary: Annotated[int, Field(ge=2, le=2**20)] | None = None
     """tokens of a language model, as many as its text has; null = from the task"""
     weights: Annotated[tuple[str, ...], Names()] = ()
-    """files of parameters from which hosts start, one for each env in turn: .safetensors or .pt"""
+    """files from which hosts start, one for each env in turn: parameters (.safetensors or .pt), or
+    grown networks with their seeds
+    """
     freeze: Annotated[tuple[str, ...], Names()] = ()
     """parameters of hosts that do not train, as patterns of names, e.g. block0.*"""
 
@@ -310,6 +312,7 @@ class AttributionSpec(Spec):
 
 
 @spec
+@with_extras
 class EvaluationSpec(Spec):
     """The learning curve on held-out instances: a few of them are played again and again while the
     policy learns.

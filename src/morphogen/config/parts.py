@@ -44,6 +44,8 @@ Extras of this distribution alone offer more (`config.registry.extra_parts`):
     morphogen.graphs     class of `env.capture.Graphs`, by type of a device
     morphogen.timers     class of `device.profiler.NullTimer`
     morphogen.criteria   function (TaskSpec, Splits, Host, name) -> (Splits, `Criterion`)
+    morphogen.keepers    function (setup, transfers) -> `train.held_out_plays.Keeper`
+    morphogen.inspections  function (run directory) -> rows of a table, by its title
     morphogen.plain      module with `build_seed` and `build_gate`, by kind of features
     morphogen.plain_hosts  function (host, leaves, instance) -> module of plain torch, by class
 """

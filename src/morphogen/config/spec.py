@@ -86,6 +86,7 @@ RESUME_MUTABLE = (
     "engine.tf32",
     "engine.ranks",
     "engine.collective_timeout_s",
+    "evaluation.keep",
     "telemetry",
     "checkpoint",
 )

@@ -41,6 +41,7 @@ FENCES: dict[str, Fence] = {
     "batch": Fence("host -> device", "minibatch", False, "images of streamed data, prefetched"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
+    "networks": Fence("device -> host", "evaluation", True, "networks that a run keeps"),
     "actions": Fence(
         "host -> device", "step of a caller", False, "actions of a caller that computes on the host"
     ),
@@ -258,12 +259,12 @@ class Transfers:
         """Record that the device has read the buffer at this point."""
         buffer.done_event.record(self._accelerator.current_stream(self.device))
 
-    def fetch_state(self, tree: TensorDictBase) -> TensorDictBase:
-        """Return a state on the host, which may share memory, for a checkpoint; waits."""
-        self.ledger["checkpoint"] += 1
+    def fetch_state(self, tree: TensorDictBase, name: str = "checkpoint") -> TensorDictBase:
+        """Return a tree on the host, which may share memory; waits."""
+        self.ledger[name] += 1
         started = self._clock()
         copy = tree.detach().to("cpu", non_blocking=False)  # the memory is not pinned
-        self.wait_s["checkpoint"] += self._clock() - started
+        self.wait_s[name] += self._clock() - started
         return copy
 
     def _buffer(self, name: str, layout: BufferLayout, slot: int) -> StagingBuffer:

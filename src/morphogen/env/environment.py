@@ -137,7 +137,8 @@ class Environment:
         Args:
             episode: number of the episode in the stream of instances, for all envs or int64 [E].
 
-        Returns: EnvState [E] and PolicyInputs [E].  No transfer.
+        Returns: EnvState [E] and PolicyInputs [E].  No transfer; with seeds of `host.weights` one
+        `plan` transfer.
         Raises: ConfigError for a negative number.
         """
         if isinstance(episode, int) and episode < 0:
@@ -152,8 +153,8 @@ class Environment:
     def restart(self, state: EnvState, rows: Tensor) -> tuple[EnvState, PolicyInputs]:
         """Begin the next episode of some envs; the others stay as they are, bit for bit.
 
-        Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].  No
-        transfer.
+        Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].
+        Transfers as of `reset`.
         Raises: ConfigError for rows of another shape.
         """
         check_form("rows", rows, torch.bool, (self.envs,))
@@ -264,21 +265,24 @@ class Environment:
             self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=window
         )
 
-    def start(
-        self, state: EnvState, plan: EpochPlan | None = None
-    ) -> tuple[EnvState, PolicyInputs]:
-        """Validate prepared envs under their plan; return the state that their first epoch starts
-        from.
+    def start(self, state: EnvState, born: Tensor | None = None) -> tuple[EnvState, PolicyInputs]:
+        """Validate prepared envs; return the state that their first epoch starts from.
 
-        plan: None for envs without seeds, which need no transfer.
+        born: bool [E, S], slots whose seeds get fresh parameters; None: of no slot.  Envs without
+        seeds need no transfer, others a `plan` transfer.
         """
         _refuse_transforms("start", state)
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
-        if plan is None:
+        if born is None and not self.net.start[1:]:
             pieces = split_envs(self.envs, self.setup.piece_envs)
             plan = EpochPlan(
                 tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces)
             )
+        else:
+            born = torch.zeros_like(state.slots.vanishing) if born is None else born
+            counts = phases.count_pieces(state.slots, *coalitions, born, setup=self.setup)
+            plan = self.read_plan(counts, state)
+            state = phases.init_new_seeds(state, born, self.keys, plan, setup=self.setup)
         validation = self.setup.kind.validate(self, state, coalitions, plan)
         measured, _ = phases.attribute_seeds(state, validation, setup=self.setup)
         ready = first_snapshot(measured)

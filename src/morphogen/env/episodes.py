@@ -2,7 +2,7 @@
 update.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -153,10 +153,13 @@ def run_episodes(
     inputs: PolicyInputs,
     policy: Policy | None = None,
     params: TensorDict | None = None,
+    *,
+    ended: Callable[[EnvState], None] | None = None,
 ) -> TensorDict:
     """Run an episode from its start; the traces stay on the device, for `fetch_traces`.
 
-    Without a policy, actions follow the control of the environment.
+    Without a policy, actions follow the control of the environment.  ended: receives the state
+    [E] after the last epoch.
     """
     policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.keys[0]) if params is None else params
@@ -185,6 +188,8 @@ def run_episodes(
             del epoch, step  # with the states within it, before the next one allocates its own
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
+    if ended is not None:
+        ended(state)
     fossil = state.slots.stage == int(Stage.FOSSILIZED)
     final = {
         **sizes,

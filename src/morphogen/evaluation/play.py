@@ -6,7 +6,7 @@ are paired.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from morphogen.log.kinds.run import Evaluated, Interval
 from morphogen.log.round_summary import running_value
 from morphogen.policy.policy import Policy
 from morphogen.state import rng
+from morphogen.state.env import EnvState
 from morphogen.vocab.objective import ACCURACY, DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
 
@@ -168,9 +169,13 @@ def play_arm(
     name: str,
     episodes: int,
     split: InstanceSplit = HELD_OUT_INSTANCES,
+    ended: Callable[[EnvState], None] | None = None,
 ) -> ArmResult:
     """Run `episodes` episodes of a split, a part in each process; one `plan` crossing an epoch, one
     `result` in all.
+
+    Episodes run in groups of `setup.spec.envs`; `ended` receives the state of each group after its
+    last epoch.
     """
     began = time.perf_counter()
     envs = min(setup.spec.envs, episodes)
@@ -180,7 +185,7 @@ def play_arm(
     ) as env:
         counts = [envs] * -(-episodes // envs)
         parts = [
-            run_episodes(env, *env.reset(episode), arm.policy, arm.params)
+            run_episodes(env, *env.reset(episode), arm.policy, arm.params, ended=ended)
             for episode in range(len(counts))
         ]
     traces = fetch_traces(

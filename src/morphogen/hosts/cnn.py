@@ -46,9 +46,9 @@ class CnnNetworks:
         for i, channels in enumerate(host.channels):
             shape = (channels, before, host.kernel, host.kernel)
             leaves += [
-                fan_in_leaf(f"block{i}.conv", shape, before * host.kernel**2),
-                ParamLeaf(f"block{i}.gain", (channels,), fill=1.0),
-                ParamLeaf(f"block{i}.bias", (channels,)),
+                fan_in_leaf(f"block{i}.conv.weight", shape, before * host.kernel**2),
+                ParamLeaf(f"block{i}.norm.weight", (channels,), fill=1.0),
+                ParamLeaf(f"block{i}.norm.bias", (channels,)),
             ]
             before = channels
         leaves += [
@@ -99,7 +99,8 @@ class CnnNetworks:
             return x
         mask = rows.pick(rows.masks.channels[block])
         weight, gain, bias = (
-            rows.pick(rows.leaves[f"block{block}.{name}"]) for name in ("conv", "gain", "bias")
+            rows.pick(rows.leaves[f"block{block}.{name}"])
+            for name in ("conv.weight", "norm.weight", "norm.bias")
         )
         # Parameters are masked instead of activations: equal zeros, also in gradients, on far
         # smaller tensors.

@@ -51,7 +51,7 @@ class Net:
         slots: places for seeds, as `host.pick_slots` orders them.
         kinds: name of every blueprint code; () = the blueprints of the host.
         precision: number format of the features.
-        weights: files of parameters from which hosts start, one for each env in turn.
+        weights: files of networks from which envs start, one for each env in turn.
         optimizer: of hosts and seeds.
         schedule: of their learning rates; None = constant.
         freeze: patterns of names of host parameters that do not train.
@@ -80,7 +80,7 @@ class Net:
     precision: Precision = FULL
     """Of features."""
     weights: tuple[str, ...] = ()
-    """Files of parameters from which hosts start, one for each env in turn."""
+    """Files of networks from which envs start, one for each env in turn."""
     optimizer: Optimizer = SGD
     """Of hosts and seeds."""
     schedule: RateSchedule | None = None
@@ -114,8 +114,11 @@ class Net:
     """[S]."""
     gate_layouts: tuple[ParamLayout, ...] = _derived_field()
     """[S]."""
-    start: Tensor | None = field(init=False, repr=False, compare=False)
-    """Of the files, else of `Host.start_values`."""
+    start: tuple[Tensor, ...] = _derived_field()
+    """Networks from which envs start, of the files, else of `Host.start_values`; () = all are
+    drawn.  Hosts float32 [K, P], NaN = drawn; and of seeds that are kept for good: blueprint (-1 =
+    empty), algorithm and alpha float32 [K, S, 3], and their parameters float32 [K, P_s] per slot.
+    """
 
     def __post_init__(self) -> None:
         slots = self.slots
@@ -157,15 +160,12 @@ class Net:
             "trained_share": sum(free) / max(layout.size, 1),
             "seed_layouts": seed_layouts,
             "gate_layouts": gate_layouts,
-            "start": self._start(layout),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-
-    def _start(self, layout: ParamLayout) -> Tensor | None:
-        if not self.weights:
-            return self.host.start_values()
-        return read_weights(self.weights, layout, self.host.spare_weights())
+        drawn = self.host.start_values()
+        start = read_weights(self) if self.weights else () if drawn is None else (drawn,)
+        object.__setattr__(self, "start", start)
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
         """Return the layouts of blueprints in slot s, then of the gate."""

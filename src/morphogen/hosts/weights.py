@@ -1,34 +1,64 @@
-"""Parameters of hosts from files: `host.weights`."""
+"""Networks in files from which envs start: `host.weights`."""
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
-from safetensors.torch import load_file
+from pydantic import Field, TypeAdapter
+from safetensors import safe_open
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from morphogen.config import files
 from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
-from morphogen.hosts.layout import ParamLayout
+from morphogen.hosts.layout import ParamLeaf
+from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.paths import expand_path
-from morphogen.vocab.text import format_value
+from morphogen.vocab.stage import Algorithm
+from morphogen.vocab.text import format_value, list_names
 
-_SHOWN = 3  # names of entries in a message
+if TYPE_CHECKING:
+    from morphogen.hosts.net import Net
+
+NETWORK = "network"  # key of the metadata of a grown network
+NORMALISATION = "normalisation"  # part of an exported network that data sets have themselves
 
 
-def read_weights(names: tuple[str, ...], layout: ParamLayout, spare: frozenset[str]) -> Tensor:
-    """Return the parameters in files, float32 [K, P], a row for each file.
+class StoredSeed(TypedDict):
+    """Seed of a slot in the metadata of a file."""
 
-    Args:
-        names: of files: `.safetensors`, or `.pt` and `.pth`, which are read without running code.
-        layout: of the host, whose leaves name the entries.
-        spare: entries that a file may hold besides, such as running statistics.
+    blueprint: str
+    algorithm: Literal["ADD", "MULTIPLY", "GATE"]
+    alpha: Annotated[float, Field(ge=0, le=1)]
+    entries: list[str]
+    """Of its parameters, then of the parameters of its gate, in storage order."""
 
-    Raises: ConfigError for a file that cannot be read, or with missing, extra or misshapen entries.
+
+class StoredNetwork(TypedDict):
+    """The metadata of a grown network that a run starts from; a file may hold more."""
+
+    slots: dict[str, StoredSeed]
+
+
+_NETWORK = TypeAdapter(StoredNetwork)
+
+
+def read_weights(net: "Net") -> tuple[Tensor, ...]:
+    """Return the networks in the files of `net.weights`, as `Net.start` has them.
+
+    A file is `.safetensors`, or `.pt` and `.pth`, which are read without running code.  The leaves
+    of the host name its entries.  A grown network has seeds as well, which its metadata describe.
+
+    Raises: ConfigError for a file that cannot be read, for missing, extra or misshapen entries, and
+        for a slot or blueprint that the run does not have.
     """
-    return torch.stack([_read_row(name, layout, spare) for name in names])
+    rows = zip(*[_read_network(name, net) for name in net.weights], strict=True)
+    start = tuple(torch.stack(row) for row in rows)
+    return start if (start[1] > EMPTY).any() else start[:1]
 
 
 def digest_weights(names: tuple[str, ...]) -> str:
@@ -37,50 +67,83 @@ def digest_weights(names: tuple[str, ...]) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest() if parts else ""
 
 
-def _read_row(name: str, layout: ParamLayout, spare: frozenset[str]) -> Tensor:
-    found = _read_file(expand_path(name), f"host.weights: {name}")
-    wanted = {leaf.name: leaf.shape for leaf in layout.leaves}
-    missing = [key for key in wanted if key not in found]
-    extra = [key for key in found if key not in wanted and key not in spare]
-    other = [
-        f"{key} {list(found[key].shape)} in place of {list(shape)}"
-        for key, shape in wanted.items()
-        if key in found and tuple(found[key].shape) != shape
-    ]
-    faults = {"missing": missing, "extra": extra, "of another shape": other}
-    listed = [f"{kind}: {_list(keys)}" for kind, keys in faults.items() if keys]
-    if listed:
+def _read_network(file: str, net: "Net") -> tuple[Tensor, ...]:
+    """Return the rows of a file."""
+    fault = f"host.weights: {file}"
+    found, seeds = _read_file(expand_path(file), fault)
+    faults = defaultdict[str, list[str]](list)
+    leaves = net.host_layout.leaves
+    host = _take([leaf.name for leaf in leaves], leaves, found, faults)
+    forms = [(EMPTY, 0, 0.0) for _ in net.names]
+    params = [torch.zeros(size, device="cpu") for size in net.seed_sizes]
+    codes = {module.name: code for code, module in net.modules.items()}
+    for slot, seed in seeds.items():
+        kind = seed["blueprint"]
+        if slot not in net.names or kind not in codes:
+            raise ConfigError(
+                f"{fault}: expected seeds of {', '.join(codes)} in {', '.join(net.names)}, got "
+                f"{kind!a} in {slot!a}"
+            )
+        s = net.names.index(slot)
+        forms[s] = (codes[kind], Algorithm[seed["algorithm"]], seed["alpha"])
+        layout, gate = net.layouts(s, (codes[kind],))
+        leaves = layout.leaves + (gate.leaves if forms[s][1] == Algorithm.GATE else ())
+        row = _take(seed["entries"], leaves, found, faults)
+        body = row[: layout.size]
+        params[s] = torch.cat((body, params[s][len(row) :], row[layout.size :]))
+        found.pop(f"slots.{slot}.alpha", None)
+    spare = net.host.spare_weights()
+    extra = [key for key in found if key not in spare and not key.startswith(NORMALISATION)]
+    faults["extra"] += extra
+    if listed := [f"{kind}: {list_names(names)}" for kind, names in faults.items() if names]:
         raise ConfigError(
-            f"host.weights: {name}: expected the {len(wanted)} parameters of the host, got "
+            f"{fault}: expected the parameters of the host and of its seeds, got "
             f"{'; '.join(listed)}"
         )
-    row = torch.cat([found[key].detach().float().flatten() for key in wanted])
-    if not row.isfinite().all():
-        raise ConfigError(f"host.weights: {name}: expected finite numbers")
-    return row
+    rows = (host, torch.tensor(forms, device="cpu"), *params)
+    if not all(row.isfinite().all() for row in rows):
+        raise ConfigError(f"{fault}: expected finite numbers")
+    return rows
 
 
-def _list(keys: list[str]) -> str:
-    shown = ", ".join(keys[:_SHOWN])
-    rest = len(keys) - _SHOWN
-    return f"{shown} and {rest} more" if rest > 0 else shown
+def _take(
+    names: list[str],
+    leaves: Sequence[ParamLeaf],
+    found: dict[str, Tensor],
+    faults: dict[str, list[str]],
+) -> Tensor:
+    """Take entries out of a file, joined in one row; note missing and misshapen ones."""
+    faults["missing"] += [leaf.name for leaf in leaves[len(names) :]]
+    parts = [torch.zeros(0, device="cpu")]
+    for name, leaf in zip(names, leaves, strict=False):
+        value = found.pop(name, None)
+        if value is None:
+            faults["missing"].append(name)
+        elif value.shape != leaf.shape:
+            shapes = f"{list(value.shape)} in place of {list(leaf.shape)}"
+            faults["of another shape"].append(f"{name} {shapes}")
+        else:
+            parts.append(value.detach().float().flatten())
+    return torch.cat(parts)
 
 
-def _read_file(path: Path, fault: str) -> dict[str, Tensor]:
-    """Return the tensors of a file by name."""
+def _read_file(path: Path, fault: str) -> tuple[dict[str, Tensor], dict[str, StoredSeed]]:
+    """Return the tensors of a file by name, and its seeds by slot."""
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            with safe_open(path, framework="pt") as file:
+                network = (file.metadata() or {}).get(NETWORK, '{"slots": {}}')
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return tensors, _NETWORK.validate_json(network)["slots"]
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file, or of one that holds code
         line = error_line(error)
         raise ConfigError(
             f"{fault}: expected parameters in a .safetensors or .pt file without code, got {line}"
         ) from error
-    tensors = isinstance(loaded, dict) and all(isinstance(x, Tensor) for x in loaded.values())
-    if not tensors:
+    if not (isinstance(loaded, dict) and all(isinstance(x, Tensor) for x in loaded.values())):
         raise ConfigError(
             f"{fault}: expected a dictionary of tensors, as of state_dict(), got "
             f"{format_value(type(loaded).__name__)}"
         )
-    return loaded
+    return dict(loaded), {}

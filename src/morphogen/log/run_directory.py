@@ -38,9 +38,17 @@ LOCK = "lock"
 RECORDS = "records"  # folder of the records of rounds, next to the event file
 METRICS = "metrics"
 REPORT = "report"  # folders of the loggers, and of `morphogen report`
+NETWORKS = "networks"  # folder of the networks that a run keeps
 STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
-NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
+NAMES = (
+    LOCK,
+    CHECKPOINTS,
+    RECORDS,
+    METRICS,
+    REPORT,
+    NETWORKS,
+)  # of entries in use, and their suffixes
 MAX_HINT = 500  # characters of a hint that a manifest decides
 SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
 

@@ -11,7 +11,9 @@ from morphogen.hosts.net import Net
 from morphogen.hosts.plan import EpochPlan, Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import get_branches, get_leaves, replace
+from morphogen.state.tree_ops import get_branches, get_leaves, masked_update, replace
+from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.stage import Stage
 
 
 def reset(
@@ -29,8 +31,8 @@ def reset(
     Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode
     int64 [E] -> EnvState [E].
     ledger: `Rule.init`; window: losses that the governor remembers (`GovernorSpec.window`).
-    Promise: the host is the initial draw, or has the values of `Host.start_values`; every other
-    leaf has its empty value.
+    Promise: the host is the initial draw, or has the values of `Net.start`, whose seeds are kept
+    for good; every other leaf has its empty value.
 
     Example:
         >>> import torch
@@ -51,15 +53,37 @@ def reset(
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
     state: Any = schema.empty_state(sizes, key, ledger)
     params = net.host_layout.draw(noise)
-    if net.start is not None:  # one row for each env in turn
-        start = net.start.to(key.device)
-        given = start.index_select(0, key[:, 2] % start.shape[0])
-        params = torch.where(given.isnan(), params, given)
+    # one row for each env in turn
+    start = [x.to(key.device).index_select(0, key[:, 2] % x.shape[0]) for x in net.start]
+    if start:
+        params = torch.where(start[0].isnan(), params, start[0])
     host = state.host.replace(params=params)
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked
     # parts.
-    return state.replace(host=host, instance=instance, clock=clock)
+    state = state.replace(host=host, instance=instance, clock=clock)
+    if not start[1:]:
+        return state
+    seeds = state.seeds.clone()
+    for name, row in zip(net.names, start[2:], strict=True):
+        seeds[name, "params"] = row
+    return place_fossils(state, *start[1].unbind(-1)).replace(seeds=seeds)
+
+
+def place_fossils(
+    state: EnvState, blueprint: Tensor, algorithm: Tensor, alpha: Tensor | float = 1.0
+) -> EnvState:
+    """Place unmeasured fossils in empty slots.
+
+    Shapes: state [E]; blueprint [E, S], -1 = unchanged; algorithm [E, S] (`Algorithm`); alpha
+    [E, S], all of any dtype -> EnvState [E].
+    Promise: nothing but the named slots changes.  `init_seeds` draws their parameters.
+    """
+    leaves: dict[str, Any] = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
+    leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
+    leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), alpha)
+    kind = {"blueprint": blueprint, "algorithm": algorithm}
+    return replace(state, slots=masked_update(state.slots, (blueprint > EMPTY, leaves | kind)))
 
 
 def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:

@@ -3,15 +3,45 @@ round.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from morphogen.config.parts import LEARNERS
+from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RIVALS, RunSpec
 from morphogen.env.policies import Arm, build_arm, greedy_arm
 from morphogen.evaluation.play import ArmResult, play_arm
 from morphogen.log.kinds.run import HeldOutPlayed
+from morphogen.log.run_directory import RunDirectory
+from morphogen.state.env import EnvState
 from morphogen.train.loop import Scheduler
 
 CURVE_RIVALS = ("wait", "heuristic")  # rivals that are drawn with the curve
+
+
+class Keeper(Protocol):
+    """Reader of the final evaluation, which writes files of its own; extras register a function
+    (setup, transfers) -> Keeper at the entry points `morphogen.keepers`.
+    """
+
+    def end_group(self, state: EnvState) -> None:
+        """Read the envs of this process at the end of a group of episodes of an arm.  state [n]."""
+        ...
+
+    def end_arm(self, result: ArmResult) -> None:
+        """Read the results of the arm."""
+        ...
+
+    def write(self, folder: RunDirectory) -> None:
+        """Write files, once the result of the run is written.  Raises: CheckpointError, after which
+        the run goes on.
+        """
+        ...
+
+
+def open_keepers(scheduler: Scheduler) -> list[Keeper]:
+    """Return the keepers of a run."""
+    parts = extra_parts("morphogen.keepers").values()
+    return [part(scheduler.setup, scheduler.transfers) for part in parts]
 
 
 def has_curve(spec: RunSpec) -> bool:
@@ -61,12 +91,17 @@ def own_arm(scheduler: Scheduler) -> Arm:
 
 
 def run_final_evaluation(
-    scheduler: Scheduler, halt: Callable[[], object]
+    scheduler: Scheduler, halt: Callable[[], object], keepers: Iterable[Keeper]
 ) -> tuple[ArmResult, ...] | None:
     """Results of the baselines, then of the policy of the run; empty without final episodes.
 
     `halt()` is called before each arm; True, in any process, ends the evaluation with None.
     """
+
+    def end_group(state: EnvState) -> None:
+        for keeper in keepers:
+            keeper.end_group(state)
+
     results: list[ArmResult] = []
     setup = scheduler.setup
     spec = setup.spec
@@ -77,6 +112,11 @@ def run_final_evaluation(
         if not spec.final_episodes:
             continue
         arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
-        result = play_arm(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes)
+        episodes = spec.final_episodes
+        result = play_arm(
+            setup, scheduler.transfers, arm, name=name, episodes=episodes, ended=end_group
+        )
         results.append(result)
+        for keeper in keepers:
+            keeper.end_arm(result)
     return tuple(results)

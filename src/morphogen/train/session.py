@@ -17,7 +17,7 @@ from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, share
 from morphogen.log import run_directory
 from morphogen.log.console import Console
 from morphogen.log.kinds.round import BatchSummary
-from morphogen.log.kinds.run import RunCompleted, RunResumed, RunStarted
+from morphogen.log.kinds.run import NetworksFailed, RunCompleted, RunResumed, RunStarted
 from morphogen.log.run_directory import RunDirectory
 from morphogen.log.run_log import read_rounds
 from morphogen.log.writer import Losses
@@ -25,7 +25,12 @@ from morphogen.policy import policy_files
 from morphogen.train import manifest
 from morphogen.train.checkpoint import restore
 from morphogen.train.checkpointer import Checkpointer
-from morphogen.train.held_out_plays import play_curve, plays_greedily, run_final_evaluation
+from morphogen.train.held_out_plays import (
+    open_keepers,
+    play_curve,
+    plays_greedily,
+    run_final_evaluation,
+)
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.train.sinks import open_sinks
@@ -272,7 +277,8 @@ class Session:
             self._together(lambda: self._save_policy(folder))
         if self.console is not None and spec.final_episodes:
             self.console.start_evaluation(spec.final_episodes)
-        results = run_final_evaluation(scheduler, self.hooks.should_stop)
+        keepers = open_keepers(scheduler) if folder is not None else []
+        results = run_final_evaluation(scheduler, self.hooks.should_stop, keepers)
         if not results:
             return results
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
@@ -289,6 +295,11 @@ class Session:
             self._together(
                 lambda: folder.write(run_directory.RESULT, lambda: files.json_bytes(result))
             )
+            for keeper in keepers:
+                try:
+                    keeper.write(folder)
+                except CheckpointError as error:
+                    scheduler.reporter.emit(NetworksFailed(error=str(error)))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             played = (

@@ -5,7 +5,7 @@ names.
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -52,6 +52,12 @@ def escape_text(text: str) -> str:
 def count_noun(count: int, noun: str) -> str:
     """Return a number with its noun: `1 round`, `2,000 rounds`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def list_names(names: Sequence[str], shown: int = 3) -> str:
+    """Return the first names of a list, and the number of the others: `a, b, c and 2 more`."""
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def name_map(text: str) -> dict[str, str]:

@@ -45,6 +45,7 @@ def test_host_slots_and_sizes_are_those_of_the_table(name):
 
 
 @needs_extra("legacy_rewards")  # its settings are part of the text
+@needs_extra("export")
 def test_the_text_of_a_complete_config_of_another_task_is_the_recorded_one():
     text = dump_config(resolve(RunSpec(preset="cifar_baseline_stable")))
     assert hashlib.sha256(text.encode()).hexdigest() == STABLE_CONFIG

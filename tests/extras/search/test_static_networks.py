@@ -12,7 +12,6 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
-from morphogen.env.fossils import start_with_fossils
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext
@@ -25,6 +24,7 @@ from morphogen.extras.search.oracle import play_best_schedules, play_oracle_arm
 from morphogen.extras.search.replays import (
     first_epoch_at_cost,
     play_static_cost_arm,
+    start_with_fossils,
     train_grown_networks,
 )
 from morphogen.rules.counts import seed_params

@@ -81,6 +81,7 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 @needs_extra("regimes")
 @needs_extra("loggers")
 @needs_extra("alarms")
+@needs_extra("export")
 def test_the_text_of_the_default_config_is_the_recorded_one():
     text = dump_config(resolve(RunSpec(preset=DEFAULT_PRESET)))
     assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG

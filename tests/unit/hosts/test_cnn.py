@@ -72,7 +72,7 @@ def test_parameters_in_use_get_a_gradient_and_all_others_change_nothing(limits):
     state = state.replace(instance=state.instance.replace(**own))
     images = small_states.split(NET).inputs
     params = state.host.params.clone()
-    for name in ("block0.bias", "block1.bias"):
+    for name in ("block0.norm.bias", "block1.norm.bias"):
         NET.host_layout.split(params)[name].add_(1.0)  # or a ReLU may pass no gradient
     params.requires_grad_()
     result = logits(state.replace(host=state.host.replace(params=params)), NET, images)

@@ -169,7 +169,7 @@ def test_difference_01_a_seed_at_alpha_one_leaves_gradient_to_everything_upstrea
     after, _, _ = epoch(state, batches=1)
     host = NET.host_layout
     push = host.split(after.host.momentum - small_states.SPEC.weight_decay * state.host.params)
-    assert push["block0.conv"].abs().max() > 1e-4
+    assert push["block0.conv.weight"].abs().max() > 1e-4
     assert after.seeds["r0c0", "momentum"].abs().max() > 1e-5
 
 

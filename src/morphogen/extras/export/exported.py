@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor, nn
 
 from morphogen.config.registry import extra_parts
 from morphogen.env.environment import Environment
+from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.extras.export.grown_slot import (
     FirstClasses,
@@ -19,14 +21,16 @@ from morphogen.extras.export.grown_slot import (
     PassThrough,
     normalise_input,
 )
+from morphogen.hosts.initial_values import DrawRecorder
 from morphogen.hosts.module_host import ModuleHost, plain_copy
 from morphogen.hosts.net import Net
+from morphogen.hosts.weights import NORMALISATION
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import get_branches, replace
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage
 from morphogen.vocab.text import format_value
 
-_WAYS = {Algorithm.ADD: "add", Algorithm.MULTIPLY: "multiply", Algorithm.GATE: "gate"}
 _KINDS = ("dense", "sequences", "images")  # by the axes of the size of a slot
 SEEDS = ("all", "delivered")
 
@@ -63,9 +67,14 @@ def export(
         torch.Size([5, 10])
     """
     made = build_plain(env.net, state, i, seeds=seeds)
-    preparation: Any = env.setup.dataset.preparation
-    if normalised and hasattr(preparation, "factors"):
-        made.add_module("normalisation", InputScaling(*preparation.factors()))
+    return normalise(made, env.setup) if normalised else made.eval()
+
+
+def normalise(made: nn.Module, setup: Setup) -> nn.Module:
+    """Let a module take samples of the data set of a run as they are stored."""
+    preparation: Any = setup.dataset.preparation
+    if hasattr(preparation, "factors"):
+        made.add_module(NORMALISATION, InputScaling(*preparation.factors()))
         made.register_forward_pre_hook(normalise_input)
     return made.eval()
 
@@ -77,16 +86,34 @@ def build_plain(net: Net, state: EnvState, i: int, *, seeds: str = "all") -> nn.
     count = state.batch_size[0]
     if not 0 <= i < count:
         raise ConfigError(f"i: expected 0 .. {count - 1}, the envs of the state, got {i}")
-    states: Any = state
-    row = states[i : i + 1].cpu()
+    return build_network(net, take_networks(state)[i : i + 1].cpu(), seeds=seeds)
+
+
+def take_networks(state: EnvState) -> Any:
+    """Return the parts of a state that its networks consist of, a TensorDict [E]."""
+    seeds = {name: {"params": seed["params"]} for name, seed in get_branches(state.seeds).items()}
+    instance = replace(state.instance, usable=state.instance.usable[:, :0])
+    parts = {"params": state.host.params, "seeds": seeds}
+    parts |= {"slots": state.slots, "instance": instance}
+    return TensorDict(parts, batch_size=state.batch_size)
+
+
+def build_network(net: Net, row: Any, *, seeds: str) -> nn.Module:
+    """Return a network.  row: of `take_networks`, [1], on the CPU."""
+    with DrawRecorder():  # first values of layers do not come from the generator of the process
+        return _build_network(net, row, seeds)
+
+
+def _build_network(net: Net, row: Any, seeds: str) -> nn.Module:
+    slots = row["slots"]
     made = _build_host(net, row)
     grown = {
         slot.name: _build_slot(net, row, s)
         for s, slot in enumerate(net.slots)
-        if _runs(int(row.slots.stage[0, s]), seeds)
+        if _runs(int(slots.stage[0, s]), seeds)
     }
     _fill_slots(made, net.host, grown)
-    classes = int(row.instance.classes[0])
+    classes = int(row["instance"].classes[0])
     if net.host.labelled and classes < net.host.classes:
         made.register_forward_hook(FirstClasses(classes))
     return made
@@ -103,7 +130,7 @@ def _leaves(parts: Iterable[tuple[Any, Tensor]]) -> dict[str, Tensor]:
 
 def _build_host(net: Net, row: Any) -> nn.Module:
     host = net.host
-    leaves = _leaves(net.host_layout.leaf_parts(row.host.params))
+    leaves = _leaves(net.host_layout.leaf_parts(row["params"]))
     if isinstance(host, ModuleHost):
         made = plain_copy(host, leaves)
         sequential: Any = nn.Sequential
@@ -117,13 +144,14 @@ def _build_host(net: Net, row: Any) -> nn.Module:
             f"host {type(host).__name__}: expected a method plain(host, leaves, instance) that "
             "builds a module of plain torch, got none"
         )
-    return build(host, leaves, row.instance[0])
+    return build(host, leaves, row["instance"][0])
 
 
 def _build_slot(net: Net, row: Any, s: int) -> GrownSlot:
     """Return a slot with the seed of an env."""
     slot = net.slots[s]
-    code = Blueprint(int(row.slots.blueprint[0, s]))
+    slots = row["slots"]
+    code = Blueprint(int(slots.blueprint[0, s]))
     kind = "causal" if net.host.causal else _KINDS[len(slot.size)]
     parts = extra_parts("morphogen.plain").get(kind)
     module = net.modules[code]
@@ -136,24 +164,24 @@ def _build_slot(net: Net, row: Any, s: int) -> GrownSlot:
                 "of plain torch, with its parameters in the order of its leaves, got none"
             )
         seed = own(slot.channels)
-    stored = row.seeds[slot.name, "params"]
+    stored = row["seeds", slot.name, "params"]
     layout, gates = net.layouts(s, (code,))
     _load(seed, layout.leaf_parts(stored[:, : stored.shape[-1] - gates.size]))
-    way = _WAYS[Algorithm(int(row.slots.algorithm[0, s]))]
+    way = Algorithm(int(slots.algorithm[0, s])).name.lower()
     gate = None
     if way == "gate":
         assert parts is not None
         gate = parts.build_gate(slot.channels, kind)
         _load(gate, gates.leaf_parts(stored[:, stored.shape[-1] - gates.size :]))
-    stage = int(row.slots.stage[0, s])
     grown = GrownSlot(
         seed,
         gate,
-        alpha=float(row.slots.alpha[0, s]),
+        alpha=float(slots.alpha[0, s]),
         way=way,
         isolated=net.host.isolates,
     )
-    grown.incubates = stage == Stage.TRAINING
+    grown.incubates = int(slots.stage[0, s]) == Stage.TRAINING
+    grown.blueprint = module.name
     return grown
 
 

@@ -16,7 +16,6 @@ from morphogen.config.parts import FILE_POLICIES, POLICIES
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import Carry, first_carry, run_epoch
-from morphogen.env.fossils import start_with_fossils
 from morphogen.env.make import make
 from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.errors import ConfigError
@@ -25,6 +24,7 @@ from morphogen.extras.export.exported import build_plain, export
 from morphogen.hosts.answers import Criterion
 from morphogen.hosts.module_host import host_from_module
 from morphogen.state.env import EnvState
+from morphogen.steps.reset_step import place_fossils
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.objective import CROSS_ENTROPY
 from morphogen.vocab.plain import read_count
@@ -189,7 +189,8 @@ def _live(
     env = env if arm.control is None else replace(env, control=arm.control)
     carry: Any = first_carry(env, arm.policy)
     if form is not None:
-        state, inputs = start_with_fossils(env, 0, *form)
+        episode = torch.full_like(env.keys[:, 0], env.split.first_episode)
+        state, inputs = env.start(place_fossils(env.init_state(episode), *form), form[0] > 0)
         carry = Carry(state, inputs, carry.memory, carry.segment)
     with torch.no_grad():
         for number in range(1, env.horizon + 1):

@@ -87,7 +87,7 @@ def run(args: Namespace) -> None:
         if path is not None:
             run_directory.check_new_file(flag, path)
     if args.out is not None:
-        outputs.check_name("--out", args.out)
+        outputs.check_packages("--out", outputs.form_of("--out", args.out))
     data = read_arrays(args.data)
     network = read_network(args.network)
     process.exit_on_signals()
@@ -104,8 +104,9 @@ def run(args: Namespace) -> None:
     process.print_tables([("grown networks", grown.table)])
     process.write_json(args.json, {"table": grown.table, "history": grown.history})
     if args.out is not None:
-        line = outputs.save_network(grown.module, data.inputs[:2], args.out)
-        process.print_progress(f"file: {args.out}; load it with {line}")
+        lines = outputs.save_network(grown.module, data.inputs[:2], args.out)
+        for line in (f"{args.out}, loaded by", *lines):
+            process.print_progress(line)
 
 
 def read_network(text: str) -> Any:

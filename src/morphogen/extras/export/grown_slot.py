@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from morphogen.hosts.weights import NORMALISATION
+
 
 class GrownSlot(nn.Module):
     """A slot with a seed: `x + alpha gate(x) seed(x)`, or `x + alpha x tanh(seed(x))`.
@@ -13,6 +15,7 @@ class GrownSlot(nn.Module):
     """
 
     alpha: Tensor
+    blueprint = ""  # name of the kind of seed
 
     def __init__(
         self, seed: nn.Module, gate: nn.Module | None, *, alpha: float, way: str, isolated: bool
@@ -59,7 +62,7 @@ class InputScaling(nn.Module):
         return x.to(self.gain.dtype) * self.gain + self.offset
 
 
-ADDED = ("slots", "normalisation")  # children that a network gets
+ADDED = ("slots", NORMALISATION)  # children that a network gets
 
 
 class GrownSequential(nn.Sequential):

@@ -1,9 +1,10 @@
 """Files of exported networks: parameters, a program of torch, or ONNX."""
 
 import io
+import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,42 +16,81 @@ from torch import Tensor, nn
 from morphogen.config import files
 from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
+from morphogen.extras.export.grown_slot import GrownSlot
+from morphogen.hosts.weights import NETWORK
+
+NOTHING: Mapping[str, Any] = {}
 
 
-def save_network(module: nn.Module, example: Tensor, path: Path) -> str:
-    """Write a network to a file, in the form that its name says; return a line that loads it.
+def save_network(
+    module: nn.Module,
+    example: Tensor,
+    path: Path,
+    form: str = "",
+    facts: Mapping[str, Any] = NOTHING,
+) -> list[str]:
+    """Write a network to a file; return three lines of Python that load it, without morphogen.
 
     Args:
         module: of `export`.
         example: samples as they are stored, [B, *shape]; any B fits the file.
-        path: ends in `.safetensors` (parameters by name), `.pt2` (a program of torch) or `.onnx`.
+        path: its end says the form: `.safetensors`, `.pt2` or `.onnx`.
+        form: `safetensors` (parameters by name, which `host.weights` takes), `torch` (a program)
+            or `onnx`; "": as the path says.
+        facts: further metadata of a safetensors file, in the form of JSON.
 
-    Raises: ConfigError for another name, and for a form whose packages are not installed.
+    Raises: ConfigError for another name, for a form whose packages are not installed, and for a
+        path that cannot be written.
     """
-    check_name("out", path)
-    build, line = _FORMS[path.suffix]
-    files.write_atomic(path, build(module.eval(), example))
-    return line.format(path=path)
+    form = form or form_of("out", path)
+    check_packages("out", form)
+    module.eval()
+    data = pack_network(module, facts) if form == SAFETENSORS else _BUILDS[form](module, example)
+    try:
+        files.write_atomic(path, data)
+    except OSError as error:
+        raise ConfigError(f"out: {path} cannot be written: {error_line(error)}") from None
+    shape = (1, *example.shape[1:])
+    name = str(example.dtype).removeprefix("torch.")
+    return [
+        line.format(path=json.dumps(str(path)), shape=shape, dtype=name) for line in _LINES[form]
+    ]
 
 
-def check_name(option: str, path: Path) -> None:
-    """Raise ConfigError unless the name of a file says its form."""
-    if path.suffix not in _FORMS:
-        raise ConfigError(f"{option}: expected a name that ends in {', '.join(_FORMS)}, got {path}")
-    if path.suffix == ".onnx":
+def form_of(option: str, path: Path) -> str:
+    """Return the form that the name of a file says.  Raises: ConfigError for another name."""
+    if path.suffix not in SUFFIXES:
+        ends = ", ".join(SUFFIXES)
+        raise ConfigError(f"{option}: expected a name that ends in {ends}, got {path}")
+    return SUFFIXES[path.suffix]
+
+
+def check_packages(option: str, form: str) -> None:
+    """Raise ConfigError if the packages of a form are not installed."""
+    if form == ONNX:
         try:
             import_module("onnxscript")
         except ImportError as error:
             raise ConfigError(
-                f"{option}: expected onnxscript for a file {path}, got {error_line(error)}: "
+                f"{option}: expected onnxscript for a file of ONNX, got {error_line(error)}: "
                 'pip install "morphogen[onnx]"'
             ) from None
 
 
-def _parameters(module: nn.Module, example: Tensor) -> bytes:
-    del example
+def pack_network(module: nn.Module, facts: Mapping[str, Any] = NOTHING) -> bytes:
+    """Return the bytes of a safetensors file: a `state_dict`, with seeds and facts as metadata."""
+    slots: Any = getattr(module, "slots", {})
+    seeds = {name: _describe(name, slot) for name, slot in slots.items()}
     # layers that share a tensor get a copy each
-    return save({name: leaf.clone().contiguous() for name, leaf in module.state_dict().items()})
+    leaves = {name: leaf.clone().contiguous() for name, leaf in module.state_dict().items()}
+    # one entry, because safetensors orders them at random
+    return save(leaves, {NETWORK: json.dumps({**facts, "slots": seeds})})
+
+
+def _describe(name: str, slot: GrownSlot) -> dict[str, Any]:
+    entries = [f"slots.{name}.{path}" for path, _ in slot.named_parameters()]
+    form = {"blueprint": slot.blueprint, "algorithm": slot.way.upper()}
+    return {**form, "alpha": float(slot.alpha), "entries": entries}
 
 
 def _program(module: nn.Module, example: Tensor) -> bytes:
@@ -77,8 +117,24 @@ def _onnx(module: nn.Module, example: Tensor) -> bytes:
     return program.model_proto.SerializeToString()
 
 
-_FORMS: dict[str, tuple[Callable[[nn.Module, Tensor], bytes], str]] = {
-    ".safetensors": (_parameters, 'safetensors.torch.load_file("{path}")'),
-    ".pt2": (_program, 'torch.export.load("{path}").module()'),
-    ".onnx": (_onnx, 'onnxruntime.InferenceSession("{path}")'),
+SAFETENSORS = "safetensors"
+ONNX = "onnx"
+SUFFIXES = {".safetensors": SAFETENSORS, ".pt2": "torch", ".onnx": ONNX}
+_BUILDS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {"torch": _program, ONNX: _onnx}
+_LINES = {
+    SAFETENSORS: (
+        "from safetensors.torch import load_file",
+        "parameters = load_file({path})",
+        "print(dict((name, tuple(leaf.shape)) for name, leaf in parameters.items()))",
+    ),
+    "torch": (
+        "import torch",
+        "net = torch.export.load({path}).module()",
+        "outputs = net(torch.zeros({shape}, dtype=torch.{dtype}))",
+    ),
+    ONNX: (
+        "import numpy, onnxruntime",
+        "net = onnxruntime.InferenceSession({path})",
+        'outputs = net.run(None, {{net.get_inputs()[0].name: numpy.zeros({shape}, "{dtype}")}})',
+    ),
 }

@@ -3,6 +3,7 @@
 Parameters of a module are in the order of the leaves of its layout.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -134,26 +135,26 @@ class PlainCnn(nn.Module):
     def __init__(self, host: CnnSpec, width: float = 1.0) -> None:
         """width: share of the channels in use."""
         super().__init__()
-        self.blocks = nn.ModuleList()
         before = host.channels_in
-        for channels in host.channels:
+        for i, channels in enumerate(host.channels):
             used = channels_in_use(width, channels)
             norm: nn.Module = _group_norm(channels)
             if host.norm == "batch":
                 norm = nn.BatchNorm2d(channels, track_running_stats=False)
             elif used < channels:
                 norm = NarrowNorm(channels, used)
-            layer = _conv(before, channels, host.kernel)
-            self.blocks.append(nn.Sequential(layer, norm, nn.ReLU()))
+            layers = {"conv": _conv(before, channels, host.kernel), "norm": norm, "relu": nn.ReLU()}
+            self.add_module(f"block{i}", nn.Sequential(OrderedDict(layers)))
             before = channels
+        self.blocks = host.blocks
         self.pools = host.pools
         self.head = nn.Linear(before, host.classes)
         self.slots = nn.ModuleDict()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits.  [B, C, H, W] -> [B, classes]."""
-        for i, block in enumerate(self.blocks):
-            x = self._grow(f"r0c{i}", block(x))
+        for i in range(self.blocks):
+            x = self._grow(f"r0c{i}", self.get_submodule(f"block{i}")(x))
             if i < self.pools:
                 x = self._grow(f"r1c{i}", F.max_pool2d(x, 2))
         return self.head(x.mean((2, 3)))
@@ -168,11 +169,8 @@ def build_host(host: CnnSpec, leaves: dict[str, Tensor], instance: Any) -> nn.Mo
     Kernel taps out of reach are 0.
     """
     made = PlainCnn(host, float(instance.width))
-    tensors: Any = leaves
     distance = (torch.arange(host.kernel, device="cpu") - host.kernel // 2).abs()
     near = torch.maximum(distance.unsqueeze(-1), distance) <= int(instance.reach)
-    with torch.no_grad():
-        for parameter, (name, value) in zip(made.parameters(), tensors.items(), strict=True):
-            kept = value * near if name.endswith(".conv") else value
-            parameter.copy_(kept)
+    kept = {name: x * near if ".conv." in name else x for name, x in leaves.items()}
+    made.load_state_dict(kept)
     return made

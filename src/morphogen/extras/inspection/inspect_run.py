@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import to_settings
+from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.extras.inspection.run_reader import Row, RunLog, read_run
@@ -117,6 +118,8 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
             {heading.format(score=log.score): row.get(key) for heading, key in columns.items()}
             for row in shown
         ]
+    for title, rows in extra_parts("morphogen.inspections").items():
+        excerpts[title] = rows(path)
     return Inspection(facts, excerpts)
 
 

@@ -14,7 +14,6 @@ from morphogen.config.spec import RunSpec, find_host
 from morphogen.env.action_control import TableControl
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import EPOCH_TRACES, Array, EpisodeTraces
-from morphogen.env.fossils import init_episode, start_with_fossils
 from morphogen.env.phases import PolicyInputs
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
@@ -30,6 +29,7 @@ from morphogen.extras.search.instance_sets import (
 from morphogen.hosts.net import networks_of
 from morphogen.log.round_summary import running_value
 from morphogen.state.env import EnvState
+from morphogen.steps.reset_step import place_fossils
 
 STATIC = "static"
 STATIC_COST = "static-cost"
@@ -177,3 +177,16 @@ def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
 
 play_schedule_arm = traces_arm("schedule", repeat_actions)
 play_static_params_arm = traces_arm(STATIC_PARAMS, train_wider_hosts)
+
+
+def init_episode(env: Environment, episode: int) -> EnvState:
+    """Return the fresh envs of an episode of their split, not yet measured."""
+    return env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
+
+
+def start_with_fossils(
+    env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
+) -> tuple[EnvState, PolicyInputs]:
+    """Start an episode with fossils, measured.  blueprint, algorithm int64 [E, S]."""
+    state = place_fossils(init_episode(env, episode), blueprint, algorithm)
+    return env.start(state, blueprint > 0)

@@ -21,7 +21,7 @@ from morphogen.state.env import Instance
 
 
 def _norm_leaves(name: str, d: int) -> tuple[ParamLeaf, ParamLeaf]:
-    return ParamLeaf(f"{name}.gain", (d,), fill=1.0), ParamLeaf(f"{name}.bias", (d,))
+    return ParamLeaf(f"{name}.weight", (d,), fill=1.0), ParamLeaf(f"{name}.bias", (d,))
 
 
 def _linear_leaves(name: str, shape: tuple[int, int], scale: int) -> tuple[ParamLeaf, ParamLeaf]:
@@ -48,16 +48,16 @@ class TransformerNetworks:
         host = self.host
         d = host.width
         depth = 2 * host.layers
-        tables = (("token", host.vocabulary), ("position", host.block))
+        tables = (("token.weight", host.vocabulary), ("position.weight", host.block))
         leaves = [ParamLeaf(name, (entries, d), std=0.5 * d**-0.5) for name, entries in tables]
         for i in range(host.layers):
             leaves += [
-                *_norm_leaves(f"layer{i}.norm1", d),
-                *_linear_leaves(f"layer{i}.qkv", (3 * d, d), 2 * d),
-                *_linear_leaves(f"layer{i}.out", (d, d), 2 * d * depth),
-                *_norm_leaves(f"layer{i}.norm2", d),
-                *_linear_leaves(f"layer{i}.up", (4 * d, d), 2 * d),
-                *_linear_leaves(f"layer{i}.down", (d, 4 * d), 8 * d * depth),
+                *_norm_leaves(f"layers.{i}.norm1", d),
+                *_linear_leaves(f"layers.{i}.attention.qkv", (3 * d, d), 2 * d),
+                *_linear_leaves(f"layers.{i}.attention.out", (d, d), 2 * d * depth),
+                *_norm_leaves(f"layers.{i}.norm2", d),
+                *_linear_leaves(f"layers.{i}.perceptron.up", (4 * d, d), 2 * d),
+                *_linear_leaves(f"layers.{i}.perceptron.down", (d, 4 * d), 8 * d * depth),
             ]
         return ParamLayout((*leaves, *_norm_leaves("norm", d)))
 
@@ -88,7 +88,7 @@ class TransformerNetworks:
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
         gain, bias, token = (
-            rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token")
+            rows.pick(rows.leaves[name]) for name in ("norm.weight", "norm.bias", "token.weight")
         )
         return normed_linear(sequences.rows_outermost(x), gain, bias, token)
 
@@ -100,7 +100,8 @@ class TransformerNetworks:
         """Return tokens and their positions as vectors.  ids int64 [R or 1, B, n] -> [R, B, n,
         d].
         """
-        token, position = (rows.pick(rows.leaves[name]) for name in ("token", "position"))
+        tables = ("token.weight", "position.weight")
+        token, position = (rows.pick(rows.leaves[name]) for name in tables)
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
@@ -122,15 +123,15 @@ class TransformerNetworks:
         """
 
         def layer(name: str) -> tuple[Tensor, Tensor]:
-            first = rows.leaves[f"layer{i}.{name}.{'gain' if 'norm' in name else 'weight'}"]
-            return rows.pick(first), rows.pick(rows.leaves[f"layer{i}.{name}.bias"])
+            weight = rows.pick(rows.leaves[f"layers.{i}.{name}.weight"])
+            return weight, rows.pick(rows.leaves[f"layers.{i}.{name}.bias"])
 
-        qkv = normed_linear(z, *layer("norm1"), *layer("qkv"))
+        qkv = normed_linear(z, *layer("norm1"), *layer("attention.qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
         reach = rows.pick(rows.masks[0]) if rows.masks else None
         attended = causal_attention(
             qkv, self.host.heads, None if rows.dropout is None else weights, reach
         )
-        z = z + branches[0](place_linear(attended, *layer("out")))
-        hidden = normed_linear(z, *layer("norm2"), *layer("up"))
-        return z + branches[1](place_linear(gelu(hidden), *layer("down")))
+        z = z + branches[0](place_linear(attended, *layer("attention.out")))
+        hidden = normed_linear(z, *layer("norm2"), *layer("perceptron.up"))
+        return z + branches[1](place_linear(gelu(hidden), *layer("perceptron.down")))

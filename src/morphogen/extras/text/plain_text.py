@@ -168,7 +168,5 @@ def build_host(host: TransformerSpec, leaves: dict[str, Tensor], instance: Any) 
     row.
     """
     made = PlainTransformer(host, int(instance.reach) if host.reach else None)
-    with torch.no_grad():
-        for parameter, value in zip(made.parameters(), leaves.values(), strict=True):
-            parameter.copy_(value)
+    made.load_state_dict(leaves)
     return made

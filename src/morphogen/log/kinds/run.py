@@ -92,6 +92,12 @@ class Evaluated(RunEvent):
     stability: Interval
 
 
+class NetworksFailed(RunEvent, severity="warning"):
+    """Networks of the final evaluation could not be kept."""
+
+    error: str
+
+
 class HeldOutPlayed(RunEvent):
     """A policy played the held-out instances of the learning curve; a rival plays them once."""
 

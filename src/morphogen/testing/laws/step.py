@@ -27,6 +27,7 @@ from morphogen.testing.builders.tree_equality import (
     tree_form,
 )
 from morphogen.testing.laws.search import BrokenLaw
+from morphogen.vocab.text import list_names
 
 Arguments = tuple[Any, ...]
 
@@ -199,8 +200,7 @@ def stateless(subject: Subject, example: Any) -> str:
 
 
 def _join_paths(paths: set[str]) -> str:
-    names = sorted(path or "the result" for path in paths)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return list_names(sorted(path or "the result" for path in paths))
 
 
 CALL_COUNT = 5

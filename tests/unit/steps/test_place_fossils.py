@@ -4,7 +4,7 @@ import torch
 from support.slot_invariants import broken_invariants
 from support.small_states import DIGITS, fresh, net
 
-from morphogen.env.fossils import place_fossils
+from morphogen.steps.reset_step import place_fossils
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage

@@ -100,8 +100,8 @@ def grow(
     """
     copies = read_count("copies", copies)
     epochs = read_count("epochs", epochs)
-    named = {"loss": loss, "score": score, "defaults": _defaults(data, epochs, price)}
-    task = replace(_task(network, data), **named)
+    defaults = _defaults(data, epochs, price)
+    task = replace(_task(network, data), loss=loss, score=score, defaults=defaults)
     env = make(task, envs=copies, seed=seed, **settings)
     history: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []

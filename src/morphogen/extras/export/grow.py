@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from morphogen.config.fields import UNSET
 from morphogen.config.host import Host
 from morphogen.config.parts import FILE_POLICIES, POLICIES
 from morphogen.config.task import TaskSpec
@@ -105,7 +106,7 @@ def grow(
         dataset=data,
         host=host,
         loss=loss,
-        score=score,
+        score=score or UNSET,
         defaults=_defaults(data, epochs, price),
     )
     env = make(task, envs=copies, seed=seed, **settings)

@@ -20,15 +20,7 @@ from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import ENV, SLOT
 
 # with RunStarted
-SHARED_FIELDS = (
-    "run_id",
-    "command",
-    "config_sha256",
-    "data_sha256",
-    "data_placement",
-    "versions",
-    "score",
-)
+SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")
 
 
 def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:

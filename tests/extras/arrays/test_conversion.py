@@ -133,7 +133,7 @@ NO_LABELS = {
     ]
     * COUNT,
     r"got complex64 \[60\], 0j in sample 0": LABELS.astype(np.complex64),
-    r"got <U1 \[60\], '0' in sample 0": LABELS.astype(str),
+    r"got <U\d+ \[60\], '0' in sample 0": LABELS.astype(str),
     r"for each sample, got int64 \[\]": np.array(3),
     "expected finite numbers .* in sample 3": changed(LABELS.astype(float), 3, np.nan),
     "got NaN or an infinite one in sample 5": changed(LABELS.astype(float), 5, 1e300),

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from morphogen.config.fields import UNSET
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.parts import FILE_POLICIES, POLICIES
@@ -101,7 +102,7 @@ def grow(
     copies = read_count("copies", copies)
     epochs = read_count("epochs", epochs)
     defaults = _defaults(data, epochs, price)
-    task = replace(_task(network, data), loss=loss, score=score, defaults=defaults)
+    task = replace(_task(network, data), loss=loss, score=score or UNSET, defaults=defaults)
     env = make(task, envs=copies, seed=seed, **settings)
     history: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []

@@ -179,7 +179,6 @@ def learning_rows(log: RunLog) -> list[Row]:
         rows.append(
             {
                 "round": one["round"],
-                "score": log.score,
                 "rolling_accuracy": one["rolling_accuracy"],
                 **mean_with_error("accuracy", one["env_accuracy"]),
                 **mean_with_error("committed", one["env_committed"]),
@@ -187,6 +186,7 @@ def learning_rows(log: RunLog) -> list[Row]:
                 **mean_with_error("value", [row["network_value"] for row in episodes]),
                 **mean_with_error("reward", one["env_reward"]),
                 "return_mean": one["return_mean"],
+                "score": log.score,
             }
         )
     return rows
@@ -364,7 +364,7 @@ def contribution_rows(log: RunLog) -> list[Row]:
     episode, ablation = max(measured, key=lambda entry: entry[0]["committed_accuracy"] or 0.0)
     seeds = {seed["slot"]: seed["blueprint"] for seed in episode["topology"]}
     slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [*seeds]
-    head = {"round": episode["round"], "env": episode["env"], "score": log.score}
+    head = {"round": episode["round"], "env": episode["env"]}
     level = ablation["host_acc"]
     rows = [{**head, "step": START, "low": 0.0, "high": level}]
     for slot, share in zip(slots, ablation["shapley"], strict=True):
@@ -372,7 +372,8 @@ def contribution_rows(log: RunLog) -> list[Row]:
             step = f"{slot} {seeds.get(slot, '(gone)')}"
             rows.append({**head, "step": step, "low": level, "high": level + share})
             level += share
-    return [*rows, {**head, "step": END, "low": 0.0, "high": ablation["accuracy"]}]
+    rows.append({**head, "step": END, "low": 0.0, "high": ablation["accuracy"]})
+    return [{**row, "score": log.score} for row in rows]
 
 
 def last_ablations(log: RunLog, episode: Row) -> Row | None:

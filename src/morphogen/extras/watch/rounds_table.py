@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
+from pydantic import with_config
 from rich import box
 from rich.live import Live
 from rich.table import Table
+from typing_extensions import TypedDict
 
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import ConfigError
@@ -20,7 +22,7 @@ from morphogen.log.console import format_number, open_console, round_number
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import RunCompleted, RunResumed, RunStarted
-from morphogen.log.run_log import event_folder, open_run, read_events
+from morphogen.log.run_log import LOOSE, event_folder, open_run, read_events, read_object
 from morphogen.vocab.objective import ACCURACY
 from morphogen.vocab.text import escape_text
 
@@ -38,17 +40,27 @@ COLUMNS = {  # heading -> field of a summary, and digits of its number
 }
 
 
-def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tuple[Table, bool]:
-    """Return the table of a run, its last rounds if `rows` is set, and whether the run is over."""
+@with_config(LOOSE)
+class RunManifest(TypedDict, total=False):
+    """Entry of the manifest of a run that the table shows."""
+
+    score: str
+
+
+def draw(
+    events: Iterable[Envelope], name: str, rows: int | None = None, *, score: str = ACCURACY
+) -> tuple[Table, bool]:
+    """Return the table of a run, its last rounds if `rows` is set, and whether the run is over.
+
+    score: name of the score of its task.
+    """
     summaries: list[BatchSummary] = []
     rounds = 0
-    score = ACCURACY
     status = "not started"
     for event in events:
         match event.data:
             case RunStarted() as data:
                 rounds = data.rounds
-                score = data.score
                 status = "running"
                 summaries = []
             case RunResumed() as data:
@@ -117,7 +129,9 @@ def watch(
             path = event_file(run)
             version = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
             if version != shown:
-                table, has_ended = draw(read_events(path), str(run), rows)
+                manifest = read_object(run / run_directory.MANIFEST, RunManifest)
+                score = manifest.get("score", ACCURACY)
+                table, has_ended = draw(read_events(path), str(run), rows, score=score)
                 live.update(table, refresh=True)
                 shown = version
             if once or has_ended or is_over():

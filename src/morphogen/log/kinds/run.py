@@ -5,7 +5,6 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from morphogen.log.events import Count, Json, Real, RunEvent
-from morphogen.vocab.objective import ACCURACY
 
 
 class Interval(TypedDict):
@@ -52,7 +51,6 @@ class RunStarted(RunEvent):
     obs_dim: Count
     policy_params: Count
     versions: Json
-    score: str = ACCURACY  # name of what accuracies are in this run
 
 
 class RunResumed(RunEvent):

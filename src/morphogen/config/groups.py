@@ -106,15 +106,15 @@ class HostSpec(Spec):
     seed_lr: Annotated[float, Field(gt=0, le=10)] = 0.1
     """learning rate of seeds"""
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    """optimiser of hosts and seeds"""
+    """optimiser of hosts and seeds; adamw wants smaller learning rates"""
     schedule: Literal["constant", "cosine", "warmup_cosine"] = "constant"
-    """course of both learning rates over the minibatches of an episode: cosine falls to 0,
-    warmup_cosine rises before
+    """course of both learning rates over an episode: cosine falls to 0, warmup_cosine rises
+    before
     """
     warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """share of the minibatches of an episode in which warmup_cosine rises"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = MOMENTUM
-    """momentum of sgd for hosts and seeds; adamw has means of its own"""
+    """momentum of sgd for hosts and seeds; adamw takes none"""
     weight_decay: Share = 5e-4
     """weight decay of hosts; seeds have none"""
     max_grad_norm: Positive | None = 1.0

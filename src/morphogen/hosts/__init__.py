@@ -13,7 +13,7 @@ that hold it.
 - `host_networks.HostNetworks`, `seed_module.SeedModule`: protocols of hosts and blueprints
 - `cnn`, `cnn_seeds`: the host and the blueprints of the package, with the parameters of each;
   `sequences`: layers on places of sequences
-- `optim`: SGD and AdamW by rows, `grad_and_value`
+- `optim`: SGD and AdamW by rows, `grad_and_value`; `schedule`: their learning rates
 - `layout`: leaves of flat parameters
 
 Layers come from `kernels`; this package offers those that an author of a host needs.

@@ -79,7 +79,7 @@ def get_branches(tree: TensorDictBase) -> dict[str, TensorDict]:
     return dict(nodes.items())
 
 
-def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
+def nested_leaves(tree: Tree) -> list[Tensor]:
     """Return the leaves of a tree and its branches, in order."""
     nodes: Any = tree
     return list(nodes.values(True, True))

@@ -63,6 +63,18 @@ def test_growing_returns_the_best_copy_its_score_and_its_rivals():
     assert again.table[0]["test accuracy %"] == first["test accuracy %"]
 
 
+@pytest.mark.slow
+def test_a_network_grows_by_adamw_and_keeps_its_frozen_parameters():
+    module = build_line_net()
+    inputs, labels, name = line_data()
+    data = mg.from_arrays(name, inputs, labels)
+    host = {"optimizer": "adamw", "schedule": "cosine", "lr": 0.01, "freeze": ["0.*"]}
+    grown = mg.grow(module, data, epochs=6, copies=2, host=host)
+    assert grown.module[0].weight.equal(module[0].weight)
+    assert grown.module[0].bias.equal(module[0].bias)
+    assert not grown.module[2].weight.equal(module[2].weight)
+
+
 def test_a_policy_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="policy: expected the directory of a run, or one of"):
         grow_line(policy="heuristik")

@@ -49,6 +49,9 @@ FLAG_TABLE = """
 --reward sparse | reward.rule | "sparse"
 --ppo-epochs 6 | ppo.epochs | 6
 --lr 3e-4 | ppo.lr | 0.0003
+--host-optimizer adamw | host.optimizer | "adamw"
+--host-schedule cosine | host.schedule | "cosine"
+--freeze block0.* head.bias | host.freeze | ["block0.*", "head.bias"]
 --entropy-anneal-rounds 8 | ppo.entropy_anneal_rounds | 8
 --value-warmup-rounds 4 | ppo.value_warmup_rounds | 4
 --device cpu | engine.devices | ["cpu"]

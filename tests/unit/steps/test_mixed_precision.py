@@ -13,9 +13,12 @@ from support.extras import rows_of_extra
 from bench.harness.minimal import Env
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import host_parameters
+from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.hosts.precision import FULL, Precision
+from morphogen.state.tree_ops import get_leaf
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
+from morphogen.testing.builders.tree_equality import trees_equal
 
 NET = small_states.net()
 NETS = {"cnn": NET, **rows_of_extra("text", lambda: {"transformer": small_states.token_net()})}
@@ -103,14 +106,27 @@ def test_a_seed_that_stays_broken_in_training_lowers_the_scale_eight_times():
     assert state.scaling.loss_scale.tolist() == [START / 256, START]
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("power", [0, 1, 16, 24])
-def test_a_scale_changes_no_bit_of_a_result_in_float32(power):
-    state = small_states.mixed(NET, 6, seed=3)
-    plain, metrics, _ = train(state, FULL)
-    scaled, scaled_metrics, _ = train(scaled_by(state, 2.0**power), SCALED)
-    assert (plain.slots == scaled.slots).all()
-    assert trained_leaves(plain).equal(trained_leaves(scaled))
+def test_a_scale_changes_no_bit_of_a_result_in_float32(power, optimizer):
+    net = replace(NET, optimizer=OPTIMIZERS[optimizer])
+    state = small_states.mixed(net, 6, seed=3)
+    plain, metrics, _ = train(state, FULL, net=net)
+    scaled, scaled_metrics, _ = train(scaled_by(state, 2.0**power), SCALED, net=net)
+    assert trees_equal(plain.slots, scaled.slots)
+    assert trees_equal(plain.host, scaled.host)
+    assert trees_equal(plain.seeds, scaled.seeds)
     assert (metrics == scaled_metrics).all()
+
+
+def test_an_overflow_counts_for_no_step_of_adamw():
+    net = replace(NET, optimizer=OPTIMIZERS["adamw"])
+    state = small_states.fresh(net, 3)
+    broken = [(True, False, False), (False, False, True)]
+    after, _, _ = train(state, SCALED, batches=2, broken=broken, net=net)
+    assert get_leaf(after.host.adaptive, "steps").flatten().tolist() == [1, 2, 1]
+    assert get_leaf(after.host.adaptive, "square").isfinite().all()
+    assert after.scaling.loss_scale.tolist() == [START / 2, START, START / 2]
 
 
 @pytest.mark.parametrize("precision", [FULL, BFLOAT16], ids=["float32", "bfloat16"])

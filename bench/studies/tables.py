@@ -22,7 +22,7 @@ from bench.harness.machine import machine_facts
 from morphogen.extras.export.grow import score_module
 
 FILE = Path(__file__).parents[1] / "results" / "tables.json"
-ROWS, EPOCHS, MINIBATCHES, BATCH = 2000, 20, 24, 32
+ROWS, EPOCHS, MINIBATCHES, BATCH = 2000, 20, 16, 32
 LIFE = {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 2}
 
 
@@ -66,7 +66,7 @@ def play(env: mg.Environment, blueprint: str | None) -> list[float]:
 def main() -> None:
     """Print a line per network and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--envs", type=int, default=16)
+    parser.add_argument("--envs", type=int, default=8)
     parser.add_argument("--json", type=Path, default=FILE)
     given = parser.parse_args()
     x, numbers, labels = make_table()

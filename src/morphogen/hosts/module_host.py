@@ -365,8 +365,6 @@ def _bind(host: ModuleHost, example: Tensor) -> ModuleHost:
             f"{list(wrong[0])} after the samples"
         )
     kinds = {_KINDS[len(shape)] for shape in staged.shapes}
-    if not staged.output:
-        raise ConfigError(f"host {host.name}: expected an output [B, n], got [B]")
     bound.set_numbers(
         classes=staged.output[-1],
         input_shape=tuple(example.shape),

@@ -111,15 +111,14 @@ def split_module(module: nn.Module, example: Tensor) -> StagedModule:
     shapes = tuple(tuple(values[node].shape[1:]) for node in calls)
     [end] = [node for node in graph.nodes if node.op == "output"]
     output = values[end]
-    if not isinstance(output, Tensor):
+    shape = list(getattr(output, "shape", ()))
+    if len(shape) < 2:
         raise ConfigError(
-            f"host {name}: expected a tensor as the output of the module, got "
-            f"{type(output).__name__}"
+            f"host {name}: expected a tensor [B, n] as the output of the module, got "
+            f"{type(output).__name__} {shape}"
         )
     entries = tuple(node.name for node in splitter.entries)
-    return StagedModule(
-        entries, splitter.stages(), tuple(paths), shapes, output=tuple(output.shape[1:])
-    )
+    return StagedModule(entries, splitter.stages(), tuple(paths), shapes, output=tuple(shape[1:]))
 
 
 def _trace(module: nn.Module, name: str) -> fx.Graph:

@@ -99,7 +99,6 @@ class Console(Sink):
         self._bar: progress.Progress | None = None
         self._spinner: status.Status | None = None
         self._spec = RunSpec()
-        self._score = ACCURACY
         self._start_s = clock()
         self._done_before = 0.0
         self._done = 0.0
@@ -113,14 +112,13 @@ class Console(Sink):
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
         """Announce the run; `done`: the share of it that was run before."""
-        task = TASKS[spec.task]
         self._spec = spec
-        self._score = task.score_name
         self._start_s = self._clock()
         self._done_before = done
         for name, fact in facts.items():
             self._note(f"{name:<22}{fact}")
-        self._note(LEGEND.format(value=VALUES[task.objective].format(score=self._score)))
+        value = VALUES[TASKS[spec.task].objective].format(score=self._score)
+        self._note(LEGEND.format(value=value))
         if self._err.is_terminal and not self._quiet:
             self._bar = progress.Progress(
                 *COLUMNS, console=self._err, refresh_per_second=4, transient=True
@@ -232,6 +230,10 @@ class Console(Sink):
             lines.append(escape_text(f"files: {result.run_dir}"))
         for line in lines:
             self._out.print(line, soft_wrap=True)
+
+    @property
+    def _score(self) -> str:
+        return TASKS[self._spec.task].score_name
 
     def _position(self, round: int) -> str:
         return f"round {round_number(round)}/{self._spec.rounds}"

@@ -159,7 +159,9 @@ WRONG_FUNCTIONS = {
     "loss: likelihood of this program: expected a finite loss above 0 .* got -99": lambda: task(
         likelihood, score=closeness
     ),
-    r"host NoColumn: expected an output \[B, n\], got \[B\]": lambda: task(factory=NoColumn),
+    r"host NoColumn: expected a tensor \[B, n\] as the output of the module, got Tensor \[3\]": lambda: (
+        task(factory=NoColumn)
+    ),
     "name of a loss: expected letters and digits, .* '<lambda>'": lambda: task(
         lambda output, target: output.sum(-1), score=closeness
     ),

@@ -234,8 +234,8 @@ class ModuleHost(Host):
 
 def _attention_of(device: torch.device) -> AbstractContextManager[None]:
     """Choose the attention of a stage: the fast one of CPUs would run for one network at a time."""
-    chosen: Any = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-    return chosen
+    choose: Any = sdpa_kernel  # torch declares no type of the context
+    return choose(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
 
 
 @functools.cache

@@ -1,4 +1,8 @@
-"""Blueprints that `bench.harness.minimal` leaves out, and parameters in the package's order."""
+"""Blueprints that `bench.harness.minimal` leaves out, and parameters in the package's order.
+
+The extra `export` has such modules too.  These are oracles of the core: they share no code with the
+package, and stay when an extra is taken away.
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 stacked form.
 
 As in `minimal` nothing is imported from the package: leaves, order and mathematics are written out
-here.
+here, and not taken from the module that an export of the package builds.
 """
 
 import torch

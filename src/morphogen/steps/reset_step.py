@@ -64,10 +64,10 @@ def reset(
     state = state.replace(host=host, instance=instance, clock=clock)
     if not start[1:]:
         return state
-    seeds = state.seeds.clone()
+    seeds: Any = state.seeds.clone()
     for name, row in zip(net.names, start[2:], strict=True):
         seeds[name, "params"] = row
-    return place_fossils(state, *start[1].unbind(-1)).replace(seeds=seeds)
+    return replace(place_fossils(state, *start[1].unbind(-1)), seeds=seeds)
 
 
 def place_fossils(

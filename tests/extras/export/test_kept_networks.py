@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.subprocess_env import OURS
 from torch import nn
 
 import morphogen as mg
@@ -90,8 +89,8 @@ def test_a_kept_network_scores_like_its_env_and_so_does_an_env_that_starts_from_
         assert float(state.signals.committed_acc[0]) == pytest.approx(row["score"], abs=1e-3)
         module, _, _ = load_network(run / row["file"])
         validation = env.setup.dataset.validation
-        kept = module.get_submodule("normalisation")
-        stored = (validation.inputs - kept.offset) / kept.gain
+        gain, offset = (module.get_buffer(f"normalisation.{name}") for name in ("gain", "offset"))
+        stored = (validation.inputs - offset) / gain
         labels = state.instance.class_of[0][validation.labels]
         with torch.no_grad():
             right = (module(stored).argmax(-1) == labels)[labels >= 0]
@@ -232,9 +231,7 @@ def outputs_of(lines, folder, samples):
         program += ["outputs = net(samples)"]
     program += [f"torch.save(outputs.detach(), {str(folder / 'outputs.pt')!r})"]
     code = "\n".join([BLOCKED, "import torch", *program])
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=OURS, cwd=folder
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return torch.load(folder / "outputs.pt")
 

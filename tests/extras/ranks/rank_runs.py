@@ -44,4 +44,5 @@ def differences(one: Path, other: Path) -> Iterator[Any]:
         paths = [run / "checkpoints" / name / checkpoint_store.STATE for run in (one, other)]
         states = [{**load_tree(path, label="file"), "log": 0} for path in paths]
         yield from run_comparison.tree_differences(*map(run_comparison.timeless, states), name)
-    yield from (name for name in FILES if (one / name).read_bytes() != (other / name).read_bytes())
+    names = [*FILES, *(str(path.relative_to(one)) for path in one.glob("networks/*"))]
+    yield from (name for name in names if (one / name).read_bytes() != (other / name).read_bytes())

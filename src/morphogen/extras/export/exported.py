@@ -91,11 +91,11 @@ def build_plain(net: Net, state: EnvState, i: int, *, seeds: str = "all") -> nn.
 
 def take_networks(state: EnvState) -> Any:
     """Return the parts of a state that its networks consist of, a TensorDict [E]."""
-    seeds = {name: {"params": seed["params"]} for name, seed in get_branches(state.seeds).items()}
+    stored: Any = state.seeds
+    seeds: Any = {name: stored[name].select("params") for name in get_branches(state.seeds)}
     instance = replace(state.instance, usable=state.instance.usable[:, :0])
-    parts = {"params": state.host.params, "seeds": seeds}
-    parts |= {"slots": state.slots, "instance": instance}
-    return TensorDict(parts, batch_size=state.batch_size)
+    parts: Any = {"params": state.host.params, "seeds": seeds, "slots": state.slots}
+    return TensorDict({**parts, "instance": instance}, batch_size=state.batch_size)
 
 
 def build_network(net: Net, row: Any, *, seeds: str) -> nn.Module:

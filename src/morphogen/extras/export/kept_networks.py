@@ -45,7 +45,8 @@ class NetworkKeeper:
     def __init__(self, setup: Setup, transfers: Transfers) -> None:
         self._setup = setup
         self._transfers = transfers
-        self._mode = setup.spec.evaluation.keep.networks if setup.kind.samples else NONE
+        group: Any = setup.spec.evaluation
+        self._mode: str = group.keep.networks if setup.kind.samples else NONE
         self._groups: list[Any] = []  # of the arm that plays
         self._files: dict[str, bytes] = {}
         self._faults: list[str] = []
@@ -154,5 +155,5 @@ def load_network(path: Path) -> tuple[nn.Module, Tensor, Row]:
     state = replace(state, instance=instance)
     dataset = env.setup.dataset
     made = export(env, state, 0)
-    stored = dataset.test.inputs if hasattr(made, NORMALISATION) else dataset.validation.inputs
+    stored: Any = dataset.test.inputs if hasattr(made, NORMALISATION) else dataset.validation.inputs
     return made, stored[:2], facts

@@ -41,7 +41,7 @@ COLUMNS = {  # heading -> field of a summary, and digits of its number
 
 
 @with_config(LOOSE)
-class RunManifest(TypedDict, total=False):
+class WatchedManifest(TypedDict, total=False):
     """Entry of the manifest of a run that the table shows."""
 
     score: str
@@ -129,7 +129,7 @@ def watch(
             path = event_file(run)
             version = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
             if version != shown:
-                manifest = read_object(run / run_directory.MANIFEST, RunManifest)
+                manifest = read_object(run / run_directory.MANIFEST, WatchedManifest)
                 score = manifest.get("score", ACCURACY)
                 table, has_ended = draw(read_events(path), str(run), rows, score=score)
                 live.update(table, refresh=True)

@@ -86,6 +86,7 @@ from morphogen.extras.compare.comparison import compare as compare
 from morphogen.extras.evaluate.evaluation import evaluate as evaluate
 from morphogen.extras.export.exported import export as export
 from morphogen.extras.export.grow import grow as grow
+from morphogen.extras.export.network_files import save_network as save_network
 from morphogen.extras.inspection.inspect_run import tables as tables
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec

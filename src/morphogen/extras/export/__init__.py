@@ -14,7 +14,8 @@ For readers who ask "how do I take a grown network home?".  Entry points:
 
 Plugs in at `morphogen.plain`: by the kind of features, a module with `build_seed` and `build_gate`;
 and at `morphogen.plain_hosts`: by the class of a host, a function that builds its plain module.
-A blueprint or host of your own has a method `plain` instead.  Public: `mg.export`, `mg.grow`.
+A blueprint or host of your own has a method `plain` instead.  Public: `mg.export`, `mg.grow`,
+`mg.save_network`.
 
 Example: `torch.onnx.export(mg.export(env, state, 0), (inputs,), "grown.onnx", dynamo=True)`.
 Errors: a blueprint or host without a plain form is a ConfigError, in one line.

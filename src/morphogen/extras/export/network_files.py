@@ -25,7 +25,7 @@ NOTHING: Mapping[str, Any] = {}
 def save_network(
     module: nn.Module,
     example: Tensor,
-    path: Path,
+    path: Path | str,
     form: str = "",
     facts: Mapping[str, Any] = NOTHING,
 ) -> list[str]:
@@ -41,7 +41,22 @@ def save_network(
 
     Raises: ConfigError for another name, for a form whose packages are not installed, and for a
         path that cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> images = torch.zeros(2, 1, 8, 8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     lines = mg.save_network(
+        ...         mg.export(env, state, 0), images, f"{folder}/net.safetensors"
+        ...     )
+        >>> len(lines), "load_file" in lines[-1]
+        (3, True)
     """
+    path = Path(path)
     form = form or form_of("out", path)
     check_packages("out", form)
     module.eval()

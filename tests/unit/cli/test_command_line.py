@@ -89,6 +89,8 @@ def read_flags(table):
 
 
 FLAGS = [*read_flags(FLAG_TABLE), *(read_flags(LOGGER_FLAGS) if has_extra("loggers") else ())]
+if has_extra("export"):
+    FLAGS += read_flags('--keep-networks all | evaluation.keep.networks | "all"')
 each_flag = pytest.mark.parametrize(
     ("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS]
 )

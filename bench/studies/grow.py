@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import morphogen as mg
 from bench.harness.machine import machine_facts
+from bench.studies.tables import make_table
 from morphogen.config.files import json_bytes
 
 FILE = Path(__file__).parents[1] / "results" / "grow.json"
@@ -39,33 +40,49 @@ class Pictures(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
-    "digits": (Pictures, lambda: "digits"),
+def table_network() -> nn.Module:
+    """A perceptron on a table of numbers."""
+    return nn.Sequential(nn.Linear(10, 12), nn.ReLU(), mg.Slot(), nn.Linear(12, 1))
+
+
+def draw_table() -> Any:
+    """A table of numbers, as in `bench.studies.tables`."""
+    x, numbers, _ = make_table()
+    return mg.from_arrays("table", x, numbers)
+
+
+# network, data, loss, price of parameters
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], str, float]] = {
+    "digits": (Pictures, lambda: "digits", "cross_entropy", 0.1),
+    "table": (table_network, draw_table, "mse", 0.02),
 }
 
 
 def measure(name: str, seeds: int) -> dict[str, Any]:
     """Grow a case from several seeds; return the tables and their means."""
-    network, data = CASES[name]
+    network, data, loss, price = CASES[name]
     tables: list[list[dict[str, Any]]] = []
     seconds: list[float] = []
     for seed in range(1, seeds + 1):
         started = time.perf_counter()
-        grown = mg.grow(network, data(), epochs=EPOCHS, copies=COPIES, seed=seed)
+        grown = mg.grow(
+            network, data(), loss=loss, price=price, epochs=EPOCHS, copies=COPIES, seed=seed
+        )
         seconds.append(round(time.perf_counter() - started, 1))
         tables.append(grown.table)
+    [column] = (name for name in tables[0][0] if name.startswith("test "))
     scores = {
-        rows[0]["network"]: [float(row["test %"]) for row in rows]
+        rows[0]["network"]: [float(row[column]) for row in rows]
         for rows in zip(*tables, strict=True)
     }
-    grown, *rivals = scores
+    first, *rivals = scores
     differences = {
-        rival: [a - b for a, b in zip(scores[grown], scores[rival], strict=True)]
+        rival: [a - b for a, b in zip(scores[first], scores[rival], strict=True)]
         for rival in rivals
     }
     return {
         "case": name,
-        "test %": {network: statistics.mean(found) for network, found in scores.items()},
+        column: {network: statistics.mean(found) for network, found in scores.items()},
         "grown minus": {
             rival: {
                 "mean": statistics.mean(found),

@@ -48,13 +48,11 @@ def save_network(
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
-        >>> images = torch.zeros(2, 1, 8, 8)
+        >>> module, images = mg.export(env, state, 0), torch.zeros(2, 1, 8, 8)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     lines = mg.save_network(
-        ...         mg.export(env, state, 0), images, f"{folder}/net.safetensors"
-        ...     )
-        >>> len(lines), "load_file" in lines[-1]
-        (3, True)
+        ...     lines = mg.save_network(module, images, f"{folder}/net.safetensors")
+        >>> lines[0]
+        'from safetensors.torch import load_file'
     """
     path = Path(path)
     form = form or form_of("out", path)

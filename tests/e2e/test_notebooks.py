@@ -67,10 +67,9 @@ def test_no_number_is_typed_into_the_text(name):
     assert not [text for text in texts if any(letter.isdigit() for letter in text)]
 
 
-@pytest.mark.parametrize(("title", "most"), [("# A task", 15), ("# A blueprint", 30)])
+@pytest.mark.parametrize(("title", "most"), [("# A network", 12), ("# A blueprint", 36)])
 def test_own_parts_are_short(title, most):
-    cells = [
-        "".join(cell["source"]).splitlines() for cell in code_cells(FOLDER / "07_own_parts.ipynb")
-    ]
+    book = FOLDER / "07_own_network.ipynb"
+    cells = ["".join(cell["source"]).splitlines() for cell in code_cells(book)]
     (lines,) = [cell[1:] for cell in cells if cell[0] == title]
     assert 0 < len([line for line in lines if line]) <= most

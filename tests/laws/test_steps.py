@@ -42,6 +42,7 @@ from morphogen.steps.reset_step import (
     init_seed_params,
     init_seeds,
     new_seed_rows,
+    place_fossils,
     reset,
 )
 from morphogen.steps.score_step import attribute, reward_inputs, score
@@ -108,6 +109,12 @@ def known(state):
 
 
 # name -> (step, what it takes, in which ways it is asked)
+def with_fossils(state):
+    """Place fossils of one kind in all empty slots."""
+    empty = state.slots.stage == int(Stage.DORMANT)
+    return place_fossils(state, torch.where(empty, 1, -1), torch.zeros_like(state.slots.stage))
+
+
 DRAWN = {
     "apply.apply_action": (
         partial(apply_action, lifecycle=LIFE),
@@ -119,6 +126,7 @@ DRAWN = {
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
     "observe_step.state_facts": (known, states, {}),
+    "reset_step.place_fossils": (with_fossils, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
 }
 

@@ -29,7 +29,7 @@ ROWS = {
     ),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
-STABLE_CONFIG = "86b67efb72daa23bf1efd77e73fb2c5713d58bfa46369dc7a879bcc9bf69cde2"
+STABLE_CONFIG = "36ee7036e6736462fa833513dda583aff33758204adb952b0f83c7667d50c2f4"
 
 
 def test_every_task_of_the_table_is_there_and_no_other():

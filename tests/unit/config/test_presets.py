@@ -22,7 +22,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "6ceafe88cc3fb24501b40e1d69b1d603902956962fa0ed5d775a360d43bdffc6"
+DEFAULT_CONFIG = "10c036d9b157d147e6fd6a3d2c415321f3afdff46c47521c767eb0fa3b77ef3c"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -16,7 +16,7 @@ HOST = {
     "seed_lr": 0.01,
     "optimizer": "adamw",
     "schedule": "warmup_cosine",
-    "freeze": ["block0.gain", "head.*"],
+    "freeze": ["block0.norm.weight", "head.*"],
 }
 
 

@@ -169,9 +169,7 @@ def test_the_gradient_ratio_counts_the_parameters_that_train():
 
 
 def test_a_pattern_without_a_parameter_is_refused_with_the_names():
-    wanted = (
-        r"host\.freeze: expected patterns of the names block0\.conv, .*, head\.bias, got \"tail\*\""
-    )
+    wanted = r"host\.freeze: expected patterns of the names block0\.conv\.weight, .*, head\.bias, got \"tail\*\""
     with pytest.raises(ConfigError, match=wanted) as caught:
         mg.make("tiny", envs=1, host={"freeze": ["head.*", "tail*"]})
     assert "\n" not in str(caught.value)

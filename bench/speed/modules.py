@@ -63,23 +63,23 @@ def digits_twin() -> nn.Module:
 
 
 class Residual(nn.Module):
-    """Two residual blocks of 16 channels."""
+    """Two residual blocks of 8 channels."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                nn.Conv2d(16, 16, 3, padding=1),
-                nn.GroupNorm(1, 16),
+                nn.Conv2d(8, 8, 3, padding=1),
+                nn.GroupNorm(1, 8),
                 nn.ReLU(),
-                nn.Conv2d(16, 16, 3, padding=1),
-                nn.GroupNorm(1, 16),
+                nn.Conv2d(8, 8, 3, padding=1),
+                nn.GroupNorm(1, 8),
             )
             for _ in range(2)
         )
         self.grow = nn.ModuleList(mg.Slot() for _ in range(2))
-        self.head = nn.Linear(16, 10)
+        self.head = nn.Linear(8, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -95,7 +95,7 @@ def perceptron() -> nn.Module:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], CnnSpec | None]] = {
     "digits": (digits_twin, (1, 8, 8), DIGITS),
-    "residual": (Residual, (3, 16, 16), None),
+    "residual": (Residual, (3, 8, 8), None),
     "perceptron": (perceptron, (20,), None),
 }
 

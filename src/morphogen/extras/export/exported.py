@@ -100,8 +100,10 @@ def take_networks(state: EnvState) -> Any:
 
 def build_network(net: Net, row: Any, *, seeds: str) -> nn.Module:
     """Return a network.  row: of `take_networks`, [1], on the CPU."""
-    with DrawRecorder():  # first values of layers do not come from the generator of the process
-        return _build_network(net, row, seeds)
+    params = row["params"]
+    # whatever the defaults of the process; first values of layers do not come from its generator
+    with params.device, DrawRecorder():
+        return _build_network(net, row, seeds).to(params.dtype)
 
 
 def _build_network(net: Net, row: Any, seeds: str) -> nn.Module:

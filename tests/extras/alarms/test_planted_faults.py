@@ -52,7 +52,7 @@ def lose_rewards(rollout, ppo):
 def swap_masks(rollout, ppo):
     # from the next env
     rollout["masks"] = rollout["masks"].apply(lambda leaf: leaf.roll(1, 1))
-    return rollout, ppo
+    return rollout, replace(ppo, epochs=1)
 
 
 def make_stale():
@@ -62,13 +62,14 @@ def make_stale():
     def change(rollout, ppo):
         kept.append(rollout["log_prob"].clone())
         rollout["log_prob"] = kept[max(0, len(kept) - 2)]
-        return rollout, ppo
+        return rollout, replace(ppo, epochs=1)
 
     return change
 
 
 LATE = 12  # rounds up to an alarm that waits for ten
-FAULTS = {  # fault -> (what is planted, the alarm, rounds)
+# fault -> (what is planted, the alarm, rounds); one pass where the fault shows in the first
+FAULTS = {
     "learning rate times 100": (scale_lr, "kl_extreme", 2),
     # Beside a learning rate with which a policy without it settles within a few rounds.
     "no entropy": (
@@ -77,11 +78,15 @@ FAULTS = {  # fault -> (what is planted, the alarm, rounds)
         LATE,
     ),
     "rewards that are not finite": (lose_rewards, "update_skipped", 2),
-    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen", 6),
+    "a policy that does not move": (
+        with_settings(lr=1e-30, lr_end=None, epochs=1),
+        "policy_frozen",
+        6,
+    ),
     "masks of the env beside it": (swap_masks, "behaviour_gap", 4),
     "stale log-probabilities": (make_stale(), "behaviour_gap", 4),
-    "another discount": (with_settings(gamma=0.5), "return_mismatch", 6),
-    "a critic that does not learn": (with_settings(value_coef=0.0), "critic_blind", LATE),
+    "another discount": (with_settings(gamma=0.5, epochs=1), "return_mismatch", 6),
+    "a critic that does not learn": (with_settings(value_coef=0.0, epochs=1), "critic_blind", LATE),
 }
 
 

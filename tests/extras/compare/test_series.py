@@ -153,10 +153,9 @@ def test_a_series_of_a_command_is_a_run_per_seed_and_continues(tmp_path, capsys,
     monkeypatch.setattr("signal.signal", lambda *_: None)
     words = [
         "train",
-        "--preset",
-        "smoke",
-        "--rounds",
-        "1",
+        "--preset=tiny",
+        "--rounds=1",
+        "--final-episodes=2",
         "--ranks",
         "1",
         "--seeds",

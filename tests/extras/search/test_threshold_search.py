@@ -86,7 +86,7 @@ def test_the_value_of_rules_is_that_of_their_episodes():
 @pytest.fixture
 def quick(monkeypatch):
     """A search of few candidates."""
-    monkeypatch.setattr(threshold_search, "DRAWN", 40)
+    monkeypatch.setattr(threshold_search, "DRAWN", 16)
     monkeypatch.setattr(threshold_search, "PARENTS", 2)
     monkeypatch.setattr(successive_halving, "NEXT_TRIALS", ((3, 8), (1, 3)))
 
@@ -95,8 +95,8 @@ def quick(monkeypatch):
 def test_the_search_ends_with_better_rules_than_it_began_with(quick):
     said: list[str] = []
     context = replace(context_of(build_setup(SPEC)), report=said.append)
-    numbers, data = search_thresholds(context, instances=12, worlds=1)
-    instances = training_instances(SPEC, 12)
+    numbers, data = search_thresholds(context, instances=8, worlds=1)
+    instances = training_instances(SPEC, 8)
     own = score_thresholds(context, SPEC.heuristic, instances, worlds=[0]).mean()
     rules = SPEC.with_settings(**json.loads(data)).heuristic
     best = score_thresholds(context, rules, instances, worlds=[0]).mean()
@@ -110,7 +110,7 @@ def test_the_search_ends_with_better_rules_than_it_began_with(quick):
 def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
     quick, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(threshold_search, "DRAWN", 6)
+    monkeypatch.setattr(threshold_search, "DRAWN", 3)
     file = tmp_path / "rules.json"
     words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
     main(["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file)])

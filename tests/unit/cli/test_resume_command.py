@@ -78,8 +78,9 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(
         )
         is None
     )
-    assert main.main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
-    assert not list(differences(alone, tmp_path / "run"))
+    if number == signal.SIGINT:  # the others save by the same handler
+        assert main.main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
+        assert not list(differences(alone, tmp_path / "run"))
 
 
 @pytest.mark.slow

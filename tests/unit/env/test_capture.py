@@ -22,7 +22,7 @@ from morphogen.train.loop import Parts, Scheduler
 @pytest.mark.slow
 def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     monkeypatch.setattr(CnnSpec, "chunk", 50)
-    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": "resident"}}
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 5, "data": {"placement": "resident"}}
     recorder = GraphRecorder()
     captured, history, states = run(recorder, **settings)
     _, plain_history, plain_states = run(None, **settings)
@@ -30,7 +30,7 @@ def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     assert trees_equal(states, plain_states)
     assert sum(summary.rollbacks for summary in history) > 0
     assert sum(summary.germinated for summary in history) > 0
-    epochs, rounds, steps = 2 * 8, 2, 2 * 2  # steps of the policy in a round
+    epochs, rounds, steps = 2 * 5, 2, 2 * 2  # steps of the policy in a round
     assert recorder.graphs == captured.env.capture.recorded == 2 * (epochs + rounds)
     replays = (
         epochs * (MINIBATCHES - 1) + (epochs + rounds) * (300 // 50 - 1) + rounds * (steps - 1)

@@ -138,7 +138,7 @@ def test_a_step_with_its_plan_runs_without_any_number(history):
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
     fresh, _ = bare.reset()
     assert {leaf.device for leaf in leaves(fresh).values()} == {META}
-    for t in range(8):
+    for t in (0, 3, 6):
         after, step = bare.advance(
             states[t].to(META), acts[t].to(META), plan=env.plan(states[t], acts[t])
         )

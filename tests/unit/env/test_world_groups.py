@@ -117,10 +117,10 @@ def test_a_learner_gets_the_siblings_of_its_round(monkeypatch):
 
 
 def test_imitation_makes_what_was_shown_likelier():
-    scheduler = scheduled(ppo=replace(PPO, imitation_rounds=9, lr=3e-3), rounds=9, envs=8)
+    scheduler = scheduled(ppo=replace(PPO, imitation_rounds=9, lr=3e-3), rounds=9)
     gained = []
     with torch.no_grad():
-        for _ in range(4):
+        for _ in range(2):
             before = scheduler.params
             scheduler.run_round()
             rows = scheduler.rollout.rows

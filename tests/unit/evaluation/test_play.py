@@ -97,7 +97,7 @@ def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played()
 
 
 def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
-    env = mg.make("tiny", envs=32, seed=0, instances="held-out")
+    env = mg.make("tiny", envs=8, seed=0, instances="held-out")
     arm = mg.build_arm("ppo", env.setup)
     drawn = mg.play(env, arm.policy)
     assert drawn.policy == "NetworkPolicy"
@@ -172,6 +172,7 @@ def anytime():
     task = replace(TASKS["tiny"], instance=mg.InstanceSpec(param_price=(0.4, 0.4)), defaults={})
     settings = {
         "envs": 4,
+        "episode_length": 12,
         "reward": {"rule": "anytime"},
         "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     }

@@ -3,6 +3,7 @@ binary format.
 """
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -41,7 +42,7 @@ def test_it_trains_five_epochs_of_one_env_and_sums_up(ended):
     )
     assert "Traceback" not in progress
     assert summary.startswith("1 held-out instance, the same for every policy")
-    assert "1 round in 0:" in summary
+    assert re.search(r"1 round in \d+:\d\d", summary)
     assert f"files: runs/{run.name}" in summary
     config, manifest = (
         json.loads((run / f"{name}.json").read_text()) for name in ("config", "manifest")

@@ -94,8 +94,8 @@ def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, stream
     train_ppo_vectorized(
         tiny(final_episodes=4, data=data), out=tmp_path / "run", parts=Parts(hooks=hooks)
     )
-    # the state at the end, and the policy
-    more = {"evaluated_epochs": 4 * 6, "result": 4, "checkpoint": 2}
+    # the networks and the result of each arm; the state at the end, and the policy
+    more = {"evaluated_epochs": 4 * 6, "networks": 4, "result": 4, "checkpoint": 2}
     assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
 
 

@@ -122,7 +122,8 @@ def _onnx(module: nn.Module, example: Tensor) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program: Any = torch.onnx.export(
+            exporter: Any = torch.onnx
+            program = exporter.export(
                 module, (example,), dynamo=True, verbose=False, dynamic_shapes=({0: batch},)
             )
     finally:

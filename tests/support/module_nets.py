@@ -75,6 +75,20 @@ class Dense(nn.Module):
         return self.head(self.grow(torch.tanh(self.first(x))))
 
 
+class Attention(nn.Module):
+    """Attention of torch over places."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.grow = nn.Linear(4, 8), mg.Slot()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.embed(x)
+        return self.head(self.grow(h + self.attention(h, h, h, need_weights=False)[0]).mean(1))
+
+
 class Residual(nn.Module):
     """A block of two convolutions with a shortcut."""
 

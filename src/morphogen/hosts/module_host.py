@@ -6,8 +6,8 @@ stacked parameters.  Features are [R, B, *shape], as torch has them, until a see
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from morphogen.compat import count_writes
 from morphogen.config.host import Host
@@ -97,6 +98,9 @@ class ModuleHost(Host):
     """Constants, by name in the stages."""
     causal: bool = False
     """A language model: see `host_from_module`."""
+
+    attends: bool = field(default=False, init=False, repr=False)
+    """Attention of torch is called."""
 
     @property
     def is_bound(self) -> bool:
@@ -228,14 +232,41 @@ class ModuleHost(Host):
         if all(dim is None for dim in dims):  # the same in every row
             count = len(rows.pick(like))
             return tuple(x.expand(count, *x.shape) for x in run(*args))
-        with _attention_of(like.device):
+        choose: Any = sdpa_kernel  # torch declares no type of the context
+        # the fused attention of a CPU would run for one network at a time
+        fused = self.attends and like.device.type == "cpu"
+        layers = self.attends and not torch.compiler.is_compiling()
+        with (
+            choose(SDPBackend.MATH) if fused else nullcontext(),
+            _plain_layers() if layers else nullcontext(),
+        ):
             return vmap(run, in_dims=dims)(*params.values(), *args)
 
 
-def _attention_of(device: torch.device) -> AbstractContextManager[None]:
-    """Choose the attention of a stage: the fast one of CPUs would run for one network at a time."""
-    choose: Any = sdpa_kernel  # torch declares no type of the context
-    return choose(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+@contextmanager
+def _plain_layers() -> Generator[None, None, None]:
+    """Context in which layers of torch run as they do with a gradient: their fast form without one
+    would run for one network at a time.
+    """
+    layers = torch.backends.mha
+    before = layers.get_fastpath_enabled()
+    layers.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        layers.set_fastpath_enabled(before)
+
+
+class _AttentionCalls(TorchFunctionMode):
+    """Notes whether attention of torch is called."""
+
+    found = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.found |= "attention" in getattr(func, "__name__", "")
+        return func(*args, **(kwargs or {}))
 
 
 @functools.cache
@@ -374,7 +405,9 @@ def _bind(host: ModuleHost, example: Tensor) -> ModuleHost:
         isolates="sequences" not in kinds,
         dropout=float(any(isinstance(part, KeyedDropout) for part in private.modules())),
     )
-    _check_stages(bound, batch)
+    with _AttentionCalls() as calls:
+        _check_stages(bound, batch)
+    bound.set_numbers(attends=calls.found)
     return bound
 
 

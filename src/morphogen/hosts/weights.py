@@ -17,14 +17,13 @@ from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
 from morphogen.hosts.layout import ParamLeaf
 from morphogen.vocab.blueprint import EMPTY
-from morphogen.vocab.paths import expand_path
+from morphogen.vocab.paths import NETWORK_ENTRY, expand_path
 from morphogen.vocab.stage import Algorithm
 from morphogen.vocab.text import format_value, list_names
 
 if TYPE_CHECKING:
     from morphogen.hosts.net import Net
 
-NETWORK = "network"  # key of the metadata of a grown network
 NORMALISATION = "normalisation"  # part of an exported network that data sets have themselves
 
 
@@ -132,7 +131,7 @@ def _read_file(path: Path, fault: str) -> tuple[dict[str, Tensor], dict[str, Sto
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                network = (file.metadata() or {}).get(NETWORK, '{"slots": {}}')
+                network = (file.metadata() or {}).get(NETWORK_ENTRY, '{"slots": {}}')
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return tensors, _NETWORK.validate_json(network)["slots"]
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)

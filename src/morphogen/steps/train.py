@@ -89,8 +89,8 @@ class EpochContext(NamedTuple):
     active: ActiveSeeds | None
     epoch: Tensor  # int64 [E], epochs completed
     trains: Tensor | None  # bool [P], parameters of hosts that train; None: all
-    # key [E, 3], episode and epoch [E]; None: nothing is dropped
-    dropout: tuple[Tensor, Tensor, Tensor] | None
+    # key [E, 3] and episode [E]; None: nothing is dropped
+    dropout: tuple[Tensor, Tensor] | None
 
 
 class LossScales(NamedTuple):
@@ -146,7 +146,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     index = blocks.build_param_index(plan.train, where, envs=host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
     masks = net.networks.masks(state.instance, net.precision.cast(host.params))
-    noise = (state.key, state.clock.episode, state.clock.epoch) if net.host.dropout else None
+    noise = (state.key, state.clock.episode) if net.host.dropout else None
     context = EpochContext(
         masks,
         used_classes(state.instance, net),
@@ -228,7 +228,7 @@ def train_minibatch(
     if context.trains is not None:
         host_grad = choose(context.trains, host_grad, 0.0)
     norm = l2_norm(host_grad)
-    finite = torch.maximum(loss, norm) < math.inf  # both at least 0; a NaN is not less
+    finite = torch.maximum(loss, norm) < math.inf  # a loss is never -inf; a NaN is not less
     rate = 1.0 if net.schedule is None else _rate_factor(train_state, net.schedule)
     train_state, finite = _step_seeds(
         train_state, seed_grad, finite, rate, net=net, spec=spec, lifecycle=lifecycle
@@ -282,9 +282,11 @@ def _gradients(
     scale = train_state.scaling.scale
     noise = None
     if context.dropout is not None:
-        key, episode, epoch = context.dropout
+        key, episode = context.dropout
         minibatch = train_state.tally.total
-        noise = rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
+        noise = rng.stream(
+            key, Purpose.DROPOUT, round=episode, epoch=context.epoch, minibatch=minibatch
+        )
 
     def objective(leaves: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         host, *seeds = map(net.precision.cast, leaves)

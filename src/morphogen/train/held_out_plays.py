@@ -33,7 +33,7 @@ class Keeper(Protocol):
 
     def write(self, folder: RunDirectory) -> None:
         """Write files, once the result of the run is written.  Raises: CheckpointError, after which
-        the run goes on.
+        the run continues.
         """
         ...
 

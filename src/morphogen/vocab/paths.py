@@ -7,6 +7,7 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
 POLICY_FILE = "policy.safetensors"  # in a run directory
+NETWORK_ENTRY = "network"  # of the metadata in the file of a grown network
 
 
 def expand_path(text: str | os.PathLike[str]) -> Path:

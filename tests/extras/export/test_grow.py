@@ -137,5 +137,11 @@ def test_the_name_of_a_task_stands_for_its_samples():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), mg.Slot(), nn.Linear(8, 10))
     grown = mg.grow(net, "digits", epochs=1, copies=2)
     assert grown.module(torch.zeros(3, 1, 8, 8)).shape == (3, 10)
-    with pytest.raises(ConfigError, match="data: expected a data set or a task"):
+    with pytest.raises(ConfigError, match="data: expected a data set or a task with samples"):
         mg.grow(net, "digit", epochs=1, copies=2)
+
+
+@needs_extra("whitebox")
+def test_a_task_without_samples_is_refused():
+    with pytest.raises(ConfigError, match="data: expected a data set or a task with samples"):
+        mg.grow(build_line_net, "whitebox", epochs=1, copies=2)

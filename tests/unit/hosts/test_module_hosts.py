@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support import small_states
-from support.module_nets import Cnn, Dense, Skips, Tokens, resnet18
+from support.module_nets import Attention, Cnn, Dense, Skips, Tokens, resnet18
 from torch import nn
 
 import morphogen as mg
@@ -24,6 +24,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "skips": (Skips, torch.zeros(2, 6, 6)),
     "dense": (Dense, torch.zeros(6)),
     "tokens": (Tokens, torch.zeros(6)),
+    "attention": (Attention, torch.zeros(5, 4)),
     "bare": (lambda: nn.Sequential(nn.Flatten(), mg.Slot(), nn.Linear(12, 3)), torch.zeros(2, 6)),
 }
 
@@ -206,6 +207,23 @@ def test_dropout_draws_from_the_streams_of_its_env():
     assert not features(streams).equal(features(streams + 1))
     assert not features(streams).equal(features(None))
     assert host.dropout
+
+
+@pytest.mark.filterwarnings("error")
+def test_attention_runs_for_all_envs_at_once():
+    host = made("attention")
+    assert host.attends
+    assert not made("dense").attends
+    net = Net(host, host.all_slots)
+    state = small_states.fresh(net, 2)
+    rows = mg.HostRows(net.host_layout.split(state.host.params), (), None)
+    x = small_states.normal(2, 6, 5, 4)
+    found = host.head(host.stage(0, host.embed(x), rows), rows)
+    for e, row in enumerate(state.host.params):
+        module = copy.deepcopy(host.module)
+        names = [leaf.name for leaf in net.host_layout.leaves]
+        module.load_state_dict(dict(zip(names, _parts(net, row), strict=True)))
+        torch.testing.assert_close(found[e], module(x[e]), rtol=1e-5, atol=1e-5)
 
 
 class Stateful(Dense):

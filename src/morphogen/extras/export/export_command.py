@@ -8,11 +8,18 @@ from typing import Any
 
 from morphogen.cli import arguments, process
 from morphogen.errors import ConfigError
-from morphogen.extras.export.kept_files import BEST, MEDIAN, TRAINED, Row, list_networks
+from morphogen.extras.export.kept_files import (
+    BEST,
+    MEDIAN,
+    SUFFIXES,
+    TRAINED,
+    Row,
+    form_of,
+    list_networks,
+)
 from morphogen.log import run_directory
 from morphogen.vocab.text import escape_text, format_choice
 
-FORMS = ("safetensors", "torch", "onnx")
 PARSER = {
     "description": "Write a network that a run has kept: its parameters by name, a program of "
     "torch, or ONNX. Prints its parameters, its score, and three lines of Python that load the "
@@ -43,7 +50,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"{BEST}, {MEDIAN}, or the number of an env of the final evaluation "
         "(default %(default)s)",
     )
-    parser.add_argument("--format", choices=FORMS, help="of the file (default: as its name says)")
+    parser.add_argument(
+        "--format", choices=SUFFIXES.values(), help="of the file (default: as its name says)"
+    )
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -59,7 +68,7 @@ def run(args: Namespace) -> None:
     facts = find_network(args.run, list_networks(args.run), args.arm, args.pick)
     run_directory.check_new_file("--out", args.out)
     outputs: Any = import_module("morphogen.extras.export.network_files")
-    form = args.format or outputs.form_of("--out", args.out)
+    form = args.format or form_of("--out", args.out)
     outputs.check_packages("--out", form)
     process.exit_on_signals()
     kept: Any = import_module("morphogen.extras.export.kept_networks")

@@ -43,7 +43,8 @@ def export(
     seeds: Literal["all", "delivered"] = "all",
     normalised: bool = True,
 ) -> nn.Module:
-    """Return the grown network of env i as a module of plain torch, which needs no morphogen.
+    """Return the grown network of env i as a module of plain torch; its programs and ONNX files
+    need no morphogen.
 
     Args:
         env: the environment of the state.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from morphogen.config.fields import UNSET
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import InstanceSpec
-from morphogen.config.parts import FILE_POLICIES, POLICIES
+from morphogen.config.parts import FILE_POLICIES, KINDS, POLICIES
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.env.environment import Environment
 from morphogen.env.episodes import Carry, first_carry, run_epoch
@@ -21,13 +21,14 @@ from morphogen.env.make import make
 from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import drop_line
-from morphogen.extras.export.exported import build_plain, export
+from morphogen.extras.export.exported import build_network, export, take_networks
 from morphogen.hosts.answers import Criterion
 from morphogen.hosts.module_host import host_from_module
+from morphogen.log.run_directory import NETWORKS
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.objective import CROSS_ENTROPY
+from morphogen.vocab.objective import CROSS_ENTROPY, DELIVERED
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import format_choice
@@ -138,13 +139,20 @@ def _task(network: Any, data: Any) -> TaskSpec:
     if not isinstance(data, str):
         host = network if isinstance(network, Host) else host_from_module(network)
         return TaskSpec(name="grow", dataset=data, host=host)
-    if data not in TASKS:
-        raise ConfigError(f"data: expected a data set or a task, got {format_choice(data, TASKS)}")
+    if data not in TASKS or not KINDS[str(TASKS[data].kind)].samples:
+        got = format_choice(data, TASKS)
+        raise ConfigError(f"data: expected a data set or a task with samples, got {got}")
     source: Any = TASKS[data]
     example = torch.zeros(source.host.input_shape, device="cpu")
     host = network if isinstance(network, Host) else host_from_module(network, example=example)
     return replace(
-        source, name="grow", host=host, slots=(), instance=InstanceSpec(), param_budget=None
+        source,
+        name="grow",
+        host=host,
+        slots=(),
+        instance=InstanceSpec(),
+        param_budget=None,
+        objective=DELIVERED,
     )
 
 
@@ -229,6 +237,7 @@ def _choose(env: Environment, state: EnvState) -> _Choice:
     dataset = env.setup.dataset
     split = dataset.validation
     test = dataset.on_test_split().validation
+    stored: Any = env.transfers.fetch_state(take_networks(state), NETWORKS)
     scored = [
         (
             score_module(module, split, env.net.criterion),
@@ -237,12 +246,11 @@ def _choose(env: Environment, state: EnvState) -> _Choice:
             module,
         )
         for i in range(env.envs)
-        for module in [build_plain(env.net, state, i, seeds="delivered").eval()]
+        for module in [build_network(env.net, stored[i : i + 1], seeds="delivered").eval()]
     ]
     score, size, number, module = max(scored, key=lambda entry: entry[:3])
     grown: Any = module
-    slots: Any = state.slots
-    blueprints = slots.blueprint[-number].tolist()
+    blueprints = stored["slots"].blueprint[-number].tolist()
     names = [
         f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
         for slot, code in zip(env.net.slots, blueprints, strict=True)

@@ -8,6 +8,7 @@ from morphogen.cli import arguments, process
 from morphogen.config.part_files import load_module
 from morphogen.config.parts import LOSSES, SCORES
 from morphogen.errors import ConfigError
+from morphogen.extras.export.kept_files import form_of
 from morphogen.log import run_directory
 from morphogen.vocab.objective import CROSS_ENTROPY
 
@@ -87,7 +88,7 @@ def run(args: Namespace) -> None:
         if path is not None:
             run_directory.check_new_file(flag, path)
     if args.out is not None:
-        outputs.check_packages("--out", outputs.form_of("--out", args.out))
+        outputs.check_packages("--out", form_of("--out", args.out))
     data = read_arrays(args.data)
     network = read_network(args.network)
     process.exit_on_signals()

@@ -1,4 +1,4 @@
-"""Files of the networks that a run keeps: their names and their metadata.  No torch."""
+"""Files of networks: their forms, and the names and metadata of kept ones.  No torch."""
 
 from pathlib import Path
 from typing import Any
@@ -7,15 +7,27 @@ from safetensors import SafetensorError, safe_open
 
 from morphogen.config import files
 from morphogen.config.registry import error_line
-from morphogen.errors import DataError
+from morphogen.errors import ConfigError, DataError
 from morphogen.log.run_directory import NETWORKS
+from morphogen.vocab.paths import NETWORK_ENTRY
 
 Row = dict[str, Any]
-NETWORK = "network"  # key of the metadata, as in `hosts.weights`
+SAFETENSORS = "safetensors"
+TORCH = "torch"
+ONNX = "onnx"
+SUFFIXES = {".safetensors": SAFETENSORS, ".pt2": TORCH, ".onnx": ONNX}  # of the forms
 BEST = "best"
 MEDIAN = "median"
 TRAINED = "trained"  # arm of the policy of the run
 SHOWN = ("arm", "pick", "env", "parameters", "score", "value")  # columns of the table
+
+
+def form_of(option: str, path: Path) -> str:
+    """Return the form that the name of a file says.  Raises: ConfigError for another name."""
+    if path.suffix not in SUFFIXES:
+        ends = ", ".join(SUFFIXES)
+        raise ConfigError(f"{option}: expected a name that ends in {ends}, got {path}")
+    return SUFFIXES[path.suffix]
 
 
 def file_name(arm: str, pick: str) -> str:
@@ -34,7 +46,7 @@ def read_facts(path: Path) -> Row:
     try:
         with files.open_regular(path), safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-        return files.parse_json(metadata[NETWORK]) if NETWORK in metadata else {}
+        return files.parse_json(metadata[NETWORK_ENTRY]) if NETWORK_ENTRY in metadata else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise DataError(f"{path}: expected a network of a run, got {error_line(error)}") from None
 

@@ -17,7 +17,8 @@ from morphogen.config import files
 from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
 from morphogen.extras.export.grown_slot import GrownSlot
-from morphogen.hosts.weights import NETWORK
+from morphogen.extras.export.kept_files import ONNX, SAFETENSORS, TORCH, form_of
+from morphogen.vocab.paths import NETWORK_ENTRY
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -70,14 +71,6 @@ def save_network(
     ]
 
 
-def form_of(option: str, path: Path) -> str:
-    """Return the form that the name of a file says.  Raises: ConfigError for another name."""
-    if path.suffix not in SUFFIXES:
-        ends = ", ".join(SUFFIXES)
-        raise ConfigError(f"{option}: expected a name that ends in {ends}, got {path}")
-    return SUFFIXES[path.suffix]
-
-
 def check_packages(option: str, form: str) -> None:
     """Raise ConfigError if the packages of a form are not installed."""
     if form == ONNX:
@@ -97,7 +90,7 @@ def pack_network(module: nn.Module, facts: Mapping[str, Any] = NOTHING) -> bytes
     # layers that share a tensor get a copy each
     leaves = {name: leaf.clone().contiguous() for name, leaf in module.state_dict().items()}
     # one entry, because safetensors orders them at random
-    return save(leaves, {NETWORK: json.dumps({**facts, "slots": seeds})})
+    return save(leaves, {NETWORK_ENTRY: json.dumps({**facts, "slots": seeds})})
 
 
 def _describe(name: str, slot: GrownSlot) -> dict[str, Any]:
@@ -131,17 +124,14 @@ def _onnx(module: nn.Module, example: Tensor) -> bytes:
     return program.model_proto.SerializeToString()
 
 
-SAFETENSORS = "safetensors"
-ONNX = "onnx"
-SUFFIXES = {".safetensors": SAFETENSORS, ".pt2": "torch", ".onnx": ONNX}
-_BUILDS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {"torch": _program, ONNX: _onnx}
+_BUILDS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {TORCH: _program, ONNX: _onnx}
 _LINES = {
     SAFETENSORS: (
         "from safetensors.torch import load_file",
         "parameters = load_file({path})",
         "print(dict((name, tuple(leaf.shape)) for name, leaf in parameters.items()))",
     ),
-    "torch": (
+    TORCH: (
         "import torch",
         "net = torch.export.load({path}).module()",
         "outputs = net(torch.zeros({shape}, dtype=torch.{dtype}))",

@@ -138,31 +138,31 @@ def grown(state: mg.EnvState, net: Net) -> mg.EnvState:
 
 
 def trained(net: Net, dtype: torch.dtype, samples: int) -> Graph:
-    """The steps of an epoch with one minibatch."""
+    """A minibatch and the validation after it; `run_epoch` has what stands around them."""
     envs = len(SEEDS.stage)
     state = grown(small_states.fresh(net, envs), net)
     plan, asked = small_states.plan(state, net), small_states.every(state, net)
     split = cast_tree(small_states.split(net, 6), dtype)
     knobs = {"net": net, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
 
-    def epoch(state, batch):
-        start = steps.start_epoch(state, plan, net=net)
-        progress, seen = steps.train_minibatch(start, batch, plan, **knobs)
-        after, metrics = steps.finish_epoch(state, progress, plan, net=net)
+    def minibatch(start, batch, trained_state):
         return {
-            "train.start_epoch": start,
-            "train.train_minibatch": (progress, seen),
-            "train.finish_epoch": (after, metrics),
-            "validate_step.validate": steps.validate(after, split, *asked, plan, net=net),
+            "train.train_minibatch": steps.train_minibatch(start, batch, plan, **knobs),
+            "validate_step.validate": steps.validate(trained_state, split, *asked, plan, net=net),
         }
 
-    batches = [small_states.batch(net, envs, samples, seed=seed) for seed in range(CALLS)]
-    given = [cast_tree((state, batch), dtype) for batch in batches]
-    return Graph(epoch, given, SINGLE if dtype == torch.float32 else DOUBLE)
+    state = cast_tree(state, dtype)
+    start = steps.start_epoch(state, plan, net=net)
+    given = []
+    for seed in range(CALLS):
+        batch = cast_tree(small_states.batch(net, envs, samples, seed=seed), dtype)
+        progress, _ = steps.train_minibatch(start, batch, plan, **knobs)
+        after, _ = steps.finish_epoch(state, progress, plan, net=net)
+        given.append((start, batch, after))
+    return Graph(minibatch, given, SINGLE if dtype == torch.float32 else DOUBLE)
 
 
-TRAINED = ("train.start_epoch", "train.train_minibatch", "train.finish_epoch")
-TRAINING = (*TRAINED, "validate_step.validate")
+TRAINING = ("train.train_minibatch", "validate_step.validate")
 
 
 def cnn() -> Graph:

@@ -57,8 +57,11 @@ def test_growing_returns_the_best_copy_its_score_and_its_rivals():
     assert first["test accuracy %"] == pytest.approx(grown.score, abs=0.01)
     assert first["parameters"] == static["parameters"] >= alone["parameters"] == 58
     assert first["seeds"] == static["seeds"]
-    assert len(lines) == len(grown.history) == 10
-    assert lines[0].startswith("epoch 1/10: accuracy ")
+    assert len(grown.history) == 10
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{row['network']}, epoch {number}/10" for row in grown.table for number in range(1, 11)
+    ]
+    assert lines[-1].endswith("; 0:00 left")
     again, _ = grow_line()
     assert again.table[0]["test accuracy %"] == first["test accuracy %"]
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from morphogen.evaluation.arms import drop_line
 from morphogen.extras.export.exported import build_network, export, take_networks
 from morphogen.hosts.answers import Criterion
 from morphogen.hosts.module_host import host_from_module
+from morphogen.log.console import format_duration
 from morphogen.log.run_directory import NETWORKS
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
@@ -35,7 +36,11 @@ from morphogen.vocab.text import format_choice
 
 BATCH = 32
 MOST_MINIBATCHES = 64  # of an epoch
+NETWORK_NAMES = ("grown", "host alone", "same form from scratch")
 CHUNK = 256  # samples that a plain module is scored on at once
+
+
+_Form = tuple[Tensor, Tensor]  # blueprint and algorithm of the fossils, int64 [E, S]
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ def grow(
         copies: number of networks; they differ in initial values and batches.
         seed: of all draws.
         loss, score: as of `TaskSpec`; by default cross-entropy and accuracy.
-        report: receives a line per epoch of the seeds that grow.
+        report: receives a line per epoch of each of the three networks, with its seeds and with the
+            time that all will still take.
         settings: of the run, as of `make`.
 
     Returns: the copy with the best score on the validation split, judged on the test split; for
@@ -105,24 +111,43 @@ def grow(
     defaults = _defaults(data, epochs, price)
     task = replace(_task(network, data), loss=loss, score=score or UNSET, defaults=defaults)
     env = make(task, envs=copies, seed=seed, **settings)
-    history: list[dict[str, Any]] = []
+    progress = _Progress(report, env.horizon * len(NETWORK_NAMES))
     rows: list[dict[str, Any]] = []
 
-    def judge(name: str, play: Callable[[], EnvState]) -> tuple[EnvState, _Choice]:
+    def play(network: str, arm: str, form: _Form | None = None) -> tuple[_Life, _Choice]:
         started = time.perf_counter()
-        found = play()
-        chosen = _choose(env, found)
+        life = _live(env, arm, lambda line: progress.show(f"{network}, {line}"), form)
+        chosen = _choose(env, life.state)
         seconds = round(time.perf_counter() - started, 1)
-        rows.append({"network": name, **_row(chosen, task.score_name), "seconds": seconds})
-        return found, chosen
+        rows.append({"network": network, **_row(chosen, task.score_name), "seconds": seconds})
+        return life, chosen
 
-    arm = _arm_name(policy)
-    state, grown = judge("grown", lambda: _live(env, arm, report, history))
-    judge("host alone", lambda: _live(env, "wait", drop_line, []))
-    form = _form(state, grown.copy, env)
-    judge("same form from scratch", lambda: _live(env, "wait", drop_line, [], form=form))
-    module = export(env, state, grown.copy, seeds="delivered")
-    return Grown(module, grown.test, history, rows)
+    grown, alone, static = NETWORK_NAMES
+    life, best = play(grown, _arm_name(policy))
+    play(alone, "wait")
+    play(static, "wait", _form(life.state, best.copy, env))
+    module = export(env, life.state, best.copy, seeds="delivered")
+    return Grown(module, best.test, life.history, rows)
+
+
+class _Progress:
+    """Lines of progress, each with the time that all epochs will still take."""
+
+    def __init__(self, report: Callable[[str], None], epochs: int) -> None:
+        self.report, self.epochs, self.done = report, epochs, 0
+        self.started = time.perf_counter()
+
+    def show(self, line: str) -> None:
+        self.done += 1
+        left = (time.perf_counter() - self.started) / self.done * (self.epochs - self.done)
+        self.report(f"{line}; {format_duration(left)} left")
+
+
+class _Life(NamedTuple):
+    """The copies after all epochs, and a row per epoch."""
+
+    state: EnvState
+    history: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -189,10 +214,8 @@ def _live(
     env: Environment,
     name: str,
     report: Callable[[str], None],
-    history: list[dict[str, Any]],
-    *,
-    form: tuple[Tensor, Tensor] | None = None,
-) -> EnvState:
+    form: _Form | None,
+) -> _Life:
     """Play all epochs under a policy, from networks of a form or from hosts without seeds."""
     arm = build_arm(name, env.setup)
     env = env if arm.control is None else replace(env, control=arm.control)
@@ -201,6 +224,7 @@ def _live(
         episode = torch.full_like(env.keys[:, 0], env.split.first_episode)
         state, inputs = env.start(place_fossils(env.init_state(episode), *form), form[0] > 0)
         carry = Carry(state, inputs, carry.memory, carry.segment)
+    history: list[dict[str, Any]] = []
     with torch.no_grad():
         for number in range(1, env.horizon + 1):
             carry, epoch = run_epoch(env, arm.policy, arm.params, carry)
@@ -217,7 +241,7 @@ def _live(
             report(
                 f"epoch {number}/{env.horizon}: {score} {mean:.1f} %, best {best:.1f} %; {shown}"
             )
-    return carry.state
+    return _Life(carry.state, history)
 
 
 def _count_seeds(sent: dict[str, Any], env: Environment) -> dict[str, int]:
@@ -270,7 +294,7 @@ def score_module(module: nn.Module, split: Any, criterion: Criterion) -> float:
     )
 
 
-def _form(state: EnvState, copy: int, env: Environment) -> tuple[Tensor, Tensor]:
+def _form(state: EnvState, copy: int, env: Environment) -> _Form:
     """Return blueprint and algorithm of the fossils of a copy, for all copies; -1 without one."""
     kept = state.slots.stage[copy] == int(Stage.FOSSILIZED)
     blueprint = torch.where(kept, state.slots.blueprint[copy], -1)

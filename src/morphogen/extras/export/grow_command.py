@@ -15,8 +15,9 @@ from morphogen.vocab.objective import CROSS_ENTROPY
 PARSER = {
     "description": "Grow a network: copies of it train side by side, a policy grows seeds in their "
     "slots, and the best copy is returned, judged on a test split. Runs the Python file that is "
-    "named. Prints a line per epoch of what grew where, and at the end a table: the grown network, "
-    "the host alone, and a network of the grown form trained from scratch.",
+    "named. Prints a line per epoch of what grew where, with the time that is left, and at the end "
+    "a table: the grown network, the host alone, and a network of the grown form trained from "
+    "scratch.",
     "epilog": "example: morphogen grow my_net.py:Net --data my.npz --out grown.onnx",
 }
 

@@ -41,29 +41,57 @@ def grow_line(**options):
     return mg.grow(build_line_net, data, **{"epochs": 10, "copies": 3, **options}), data
 
 
-@pytest.mark.slow
-def test_growing_returns_the_best_copy_its_score_and_its_rivals():
+@pytest.fixture(scope="module")
+def grown_on_products():
+    """Growing of a linear network on labels that no linear network can tell."""
+    inputs = torch.rand(600, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    data = mg.from_arrays("products", inputs, (inputs.prod(1) > 0).long())
+    net = nn.Sequential(nn.Linear(2, 16), mg.Slot(), nn.Linear(16, 2))
     lines = []
-    grown, data = grow_line(report=lines.append)
+    host = {"lr": 0.1}
+    grown = mg.grow(lambda: net, data, epochs=8, copies=3, host=host, report=lines.append)
+    return grown, data, lines
+
+
+@pytest.mark.slow
+def test_the_best_copy_is_returned_and_grew_what_the_host_lacks(grown_on_products):
+    grown, data, _ = grown_on_products
     test = data.splits.test
     right = (grown.module(test.inputs).argmax(-1) == test.labels).double().mean() * 100
     assert grown.score == pytest.approx(float(right))
-    assert [row["network"] for row in grown.table] == [
-        "grown",
-        "host alone",
-        "same form from scratch",
-    ]
     first, alone, static = grown.table
     assert first["test accuracy %"] == pytest.approx(grown.score, abs=0.01)
-    assert first["parameters"] == static["parameters"] >= alone["parameters"] == 58
-    assert first["seeds"] == static["seeds"]
-    assert len(grown.history) == 10
+    assert first["parameters"] == static["parameters"] > alone["parameters"] == 82
+    assert first["seeds"] == static["seeds"] == "mlp at 1"
+    assert grown.score > 85 > 65 > alone["test accuracy %"]
+
+
+@pytest.mark.slow
+def test_lines_show_the_seeds_of_every_network_and_the_time_that_is_left(grown_on_products):
+    grown, _, lines = grown_on_products
+    names = [row["network"] for row in grown.table]
+    assert names == ["grown", "host alone", "same form from scratch"]
     assert [line.partition(":")[0] for line in lines] == [
-        f"{row['network']}, epoch {number}/10" for row in grown.table for number in range(1, 11)
+        f"{name}, epoch {number}/8" for name in names for number in range(1, 9)
     ]
+    assert ["3 mlp at 1" in line for line in lines] == [True] * 8 + [False] * 8 + [True] * 8
     assert lines[-1].endswith("; 0:00 left")
-    again, _ = grow_line()
-    assert again.table[0]["test accuracy %"] == first["test accuracy %"]
+    assert len(grown.history) == 8
+
+
+def test_where_no_seed_is_kept_the_form_is_the_host_alone():
+    lines = []
+    grown, _ = grow_line(policy="wait", epochs=2, report=lines.append)
+    assert lines[-1] == "grown: no seed is kept; its form is the host alone"
+    _, alone, static = grown.table
+    assert static == alone | {"network": "same form from scratch", "seconds": 0.0}
+
+
+@pytest.mark.slow
+def test_growing_again_is_the_same():
+    tables = [grow_line()[0].table for _ in range(2)]
+    first, again = ([{**row, "seconds": 0} for row in table] for table in tables)
+    assert first == again
 
 
 @pytest.mark.slow

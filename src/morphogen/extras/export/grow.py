@@ -23,7 +23,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import drop_line
 from morphogen.extras.export.exported import build_network, export, take_networks
 from morphogen.hosts.answers import Criterion
-from morphogen.hosts.module_host import host_from_module
+from morphogen.hosts.module_host import ModuleHost, host_from_module
 from morphogen.log.console import format_duration
 from morphogen.log.run_directory import NETWORKS
 from morphogen.state.env import EnvState
@@ -31,12 +31,14 @@ from morphogen.steps.reset_step import place_fossils
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.objective import CROSS_ENTROPY, DELIVERED
 from morphogen.vocab.plain import read_count
+from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import format_choice
 
 BATCH = 32
 MOST_MINIBATCHES = 64  # of an epoch
 NETWORK_NAMES = ("grown", "host alone", "same form from scratch")
+NO_SEEDS = "none"
 CHUNK = 256  # samples that a plain module is scored on at once
 
 
@@ -125,7 +127,11 @@ def grow(
     grown, alone, static = NETWORK_NAMES
     life, best = play(grown, _arm_name(policy))
     play(alone, "wait")
-    play(static, "wait", _form(life.state, best.copy, env))
+    if best.seeds == NO_SEEDS:
+        report(f"{grown}: no seed is kept; its form is the host alone")
+        rows.append(rows[-1] | {"network": static, "seconds": 0.0})
+    else:
+        play(static, "wait", _form(life.state, best.copy, env))
     module = export(env, life.state, best.copy, seeds="delivered")
     return Grown(module, best.test, life.history, rows)
 
@@ -251,9 +257,16 @@ def _count_seeds(sent: dict[str, Any], env: Environment) -> dict[str, int]:
     for stage_row, blueprint_row in rows:
         for slot, stage, code in zip(env.net.slots, stage_row, blueprint_row, strict=True):
             if Stage.GERMINATED <= stage <= Stage.FOSSILIZED:
-                name = f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
+                name = _seed_name(env, code, slot)
                 found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items()))
+
+
+def _seed_name(env: Environment, code: int, slot: SlotSpec) -> str:
+    """Return the name of a blueprint and its place, a slot of a user's module by its own name."""
+    host = env.net.host
+    place = host.slot_path(slot.name) if isinstance(host, ModuleHost) else slot.name
+    return f"{env.net.modules[Blueprint(code)].name} at {place}"
 
 
 def _choose(env: Environment, state: EnvState) -> _Choice:
@@ -276,11 +289,11 @@ def _choose(env: Environment, state: EnvState) -> _Choice:
     grown: Any = module
     blueprints = stored["slots"].blueprint[-number].tolist()
     names = [
-        f"{env.net.modules[Blueprint(code)].name} at {slot.name}"
+        _seed_name(env, code, slot)
         for slot, code in zip(env.net.slots, blueprints, strict=True)
         if slot.name in grown.slots
     ]
-    shown = ", ".join(names) or "none"
+    shown = ", ".join(names) or NO_SEEDS
     return _Choice(-number, score, score_module(module, test, env.net.criterion), -size, shown)
 
 

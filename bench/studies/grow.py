@@ -70,6 +70,7 @@ def measure(name: str, seeds: int) -> dict[str, Any]:
         )
         seconds.append(round(time.perf_counter() - started, 1))
         tables.append(grown.table)
+        print(f"{name}, seed {seed} of {seeds}: {grown.score:.1f} % in {seconds[-1]} s", flush=True)
     [column] = (name for name in tables[0][0] if name.startswith("test "))
     scores = {
         rows[0]["network"]: [float(row[column]) for row in rows]

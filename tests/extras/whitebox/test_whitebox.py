@@ -22,7 +22,12 @@ from morphogen.env.policies import Arm, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play_arm, shares_of_optimum
-from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
+from morphogen.extras.whitebox.formula import (
+    BASE_POINTS,
+    best_blueprint,
+    first_useful_epoch,
+    seed_gain,
+)
 from morphogen.extras.whitebox.optimum import optimal_returns
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
@@ -148,6 +153,14 @@ hosts = st.tuples(st.sampled_from((0.5, 0.75, 1.0)), st.floats(0, 1, width=32))
 
 
 @given(hosts, st.integers(0, 20))
+def test_in_the_negative_task_the_best_policy_waits():
+    setup = setup_of(task="negative")
+    assert (optimal_returns(setup, fences(setup), EPISODES) == BASE_POINTS / 100).all()
+    dearer = played(setup, build_arm("random", setup))
+    assert (dearer <= BASE_POINTS / 100).all()
+    assert dearer.mean() < 0
+
+
 def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
     width, noise = torch.tensor([host]).unbind(-1)
     kind = best_blueprint(width).unsqueeze(-1)

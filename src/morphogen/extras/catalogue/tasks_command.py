@@ -100,4 +100,9 @@ def list_files(name: str, folder: Path) -> Iterator[Row]:
             files = filter(os.path.isfile, (place, *place.rglob("*")))
             sizes = list(map(os.path.getsize, files))
             shown = path if home == folder else str(place)
-            yield {"data": name, "form": form.name, "file": shown, "bytes": sum(sizes) if sizes else None}
+            yield {
+                "data": name,
+                "form": form.name,
+                "file": shown,
+                "bytes": sum(sizes) if sizes else None,
+            }

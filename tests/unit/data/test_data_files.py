@@ -79,6 +79,6 @@ def test_another_file_is_refused_in_one_line(tmp_path, stored, got):
 
 def test_a_missing_file_is_named_with_the_command_that_brings_it(tmp_path):
     with pytest.raises(
-        DataError, match="one.gz is missing; run `fetch them`, or put the files of a test into"
+        DataError, match=r"one.gz is missing; run `fetch them`, or put the files of a test into"
     ):
         SOURCE.read_official(tmp_path / "one.gz", tmp_path, OFFICIAL)

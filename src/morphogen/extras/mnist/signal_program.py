@@ -19,12 +19,19 @@ def main() -> None:
     """
     generator = import_module("mnist1d.data")
     settings = generator.get_dataset_args()
-    arrays = generator.make_dataset(settings)
+    published = generator.make_dataset(settings)
     vars(settings).update(VALIDATION)
     more = generator.make_dataset(settings)
-    named = {name: arrays[name] for name in ("x", "y", "x_test", "y_test")}
     content = io.BytesIO()
-    np.savez(content, **named, x_validation=more["x"], y_validation=more["y"])
+    np.savez(
+        content,
+        x=published["x"],
+        y=published["y"],
+        x_test=published["x_test"],
+        y_test=published["y_test"],
+        x_validation=more["x"],
+        y_validation=more["y"],
+    )
     sys.stdout.buffer.write(content.getvalue())
 
 

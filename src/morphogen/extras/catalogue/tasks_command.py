@@ -92,9 +92,9 @@ def list_files(name: str, folder: Path) -> Iterator[Row]:
 
     Installed files, which lie in another folder, have their full paths.
     """
-    source = getattr(DATASETS.get(name), "source", None)
-    for form in source.forms if source else ():
-        home = source.find_files(folder)
+    source = getattr(DATASETS.get(name), "source", data_files.FileSource(name))
+    home = source.find_files(folder)
+    for form in source.forms:
         for path in form.paths:
             place = home / path
             files = filter(os.path.isfile, (place, *place.rglob("*")))

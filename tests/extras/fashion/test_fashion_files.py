@@ -13,7 +13,7 @@ import torch
 from bench.data.fashion import halve, take_balanced
 from morphogen.cli import main
 from morphogen.config.files import MIB
-from morphogen.data.data_files import Official
+from morphogen.data.data_files import Official, find_folder
 from morphogen.data.splits import Samples, fingerprint
 from morphogen.errors import DataError
 from morphogen.extras.fashion import files
@@ -101,8 +101,9 @@ def test_a_renamed_file_is_refused(fashion):
 
 
 def test_the_packaged_images_are_the_official_ones(tmp_path):
+    folder = FILES.find_files(find_folder(None)[0])
     try:
-        parts = {part: files.read_part(FILES.find_files(tmp_path), part) for part in COUNTS}
+        parts = {part: files.read_part(folder, part) for part in COUNTS}
     except DataError as error:
         pytest.skip(str(error))
     splits = read_fashion(tmp_path)

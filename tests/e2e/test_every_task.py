@@ -7,13 +7,17 @@ from support.small_runs import cifar_files
 
 import morphogen as mg
 from morphogen.config.task import TASKS
+from morphogen.data.dataset import read_splits
 from morphogen.state.tree_ops import nested_leaves
 
 PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the task table
-    438: "digits",
+    438: "digits fashion mnist5k",
     72: "digits_impaired",
     1_090: "digits_regimes",
-    150: "tiny whitebox whitebox_regimes",
+    150: "tiny whitebox whitebox_regimes negative",
+    1_702: "fashion_full",
+    898: "mnist1d",
+    25_272: "shakespeare",
     6_418: "cifar_baseline cifar_multichannel",
     99_922: "cifar_scale cifar_deep_multichannel",
     77: "cifar_impaired",
@@ -24,6 +28,7 @@ PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the ta
     10_844_544: "tinystories",  # on text, whose bytes and end of a story are a vocabulary of 257
 }
 COUNTS = {name: count for count, names in PARAMETERS.items() for name in names.split()}
+OF_OTHER_PACKAGES = ("fashion_full", "mnist5k", "mnist1d", "shakespeare")
 SMALLEST = {
     "rounds": 1,
     "envs": 1,
@@ -57,6 +62,11 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
             nested_leaves(scheduler.state.to_tensordict()) + nested_leaves(scheduler.params)
         )
 
+    if name in OF_OTHER_PACKAGES:
+        try:
+            read_splits(name, mg.DataSpec(dir=str(files)))
+        except mg.DataError as error:
+            pytest.skip(str(error))
     data = {"dir": str(files), "minibatches": 1, "batch": 2, "val_samples": 2}
     result = mg.train_ppo_vectorized(
         mg.RunSpec(task=name, data=data, **SMALLEST), parts=mg.Parts(hooks=mg.Hooks(on_round=look))

@@ -34,8 +34,13 @@ RANKS = (
     "config/spec.py",  # their check
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
-    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),
+    "text": (
+        r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories|shakespeare",
+        SEQUENCES,
+    ),
     "cifar": (r"(?i)cifar", ()),
+    "fashion": (r"(?i)fashion", ()),
+    "mnist": (r"(?i)mnist", ()),
     "streaming": (r"StreamedFeed|as_stored|ThreadPool", ()),
     "compiler": (r"CompiledUnits|compiler_options|warm_up\b", ()),
     "targets": (r"(?i)\bbce_|\bhuber|label_accuracy|FunctionCriterion", ()),

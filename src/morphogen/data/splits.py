@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.files import sha256
 from morphogen.config.host import Host
 from morphogen.config.parts import LOSSES
 from morphogen.config.task import TaskSpec
-from morphogen.data.data_files import FileData, FileSource
+from morphogen.data.data_files import FileData, FileSource, check_packaged
 from morphogen.data.preparation import Normalisation, Preparation
 from morphogen.errors import DataError
 from morphogen.state import rng
@@ -356,14 +355,7 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
 
     Raises: DataError if the file is missing or changed.
     """
-    try:
-        digest = sha256(path)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror}; reinstall the package"
-        ) from error
-    if digest != SHA256:
-        raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
+    check_packaged(path, SHA256)
     with np.load(path, allow_pickle=False) as arrays:
         images = torch.as_tensor(arrays["images"], device="cpu").unsqueeze(1)
         labels = torch.as_tensor(arrays["labels"], dtype=torch.int64, device="cpu")

@@ -10,6 +10,7 @@ from morphogen.errors import ConfigError
 # task: host parameters, default slots, batch, episode length
 ROWS = {
     "tinystories": (10_844_544, "r0c0 r0c1 r0c2", 32, 150),
+    "shakespeare": (25_272, "r0c0 r0c1 r0c2", 8, 16),
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 

@@ -22,7 +22,12 @@ from morphogen.env.policies import Arm, build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play_arm, shares_of_optimum
-from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
+from morphogen.extras.whitebox.formula import (
+    BASE_POINTS,
+    best_blueprint,
+    first_useful_epoch,
+    seed_gain,
+)
 from morphogen.extras.whitebox.optimum import optimal_returns
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import train_ppo_vectorized
@@ -130,6 +135,14 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
         )
     assert best == pytest.approx(optimal_returns(setup, fences(setup), 16), abs=1e-5)
     assert len(set(best.round(3).tolist())) > 4
+
+
+def test_in_the_negative_task_the_best_policy_waits():
+    setup = setup_of(task="negative")
+    assert (optimal_returns(setup, fences(setup), EPISODES) == BASE_POINTS / 100).all()
+    dearer = played(setup, build_arm("random", setup))
+    assert (dearer <= BASE_POINTS / 100).all()
+    assert dearer.mean() < 0
 
 
 def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_for():

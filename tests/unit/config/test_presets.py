@@ -48,7 +48,7 @@ def test_a_task_is_complete_and_agrees_with_itself(name):
         assert task.host.vocabulary == task.host.classes
         assert (task.shift, task.flip) == (0, False)
     else:
-        assert len(task.mean) == len(task.std) == task.host.channels_in
+        assert len(task.mean) == len(task.std) == task.host.input_shape[0]
     assert all(span is not None for span in vars(task.instance).values())
     assert task.instance.classes[1] <= task.host.classes
     assert 0 < task.success <= 100

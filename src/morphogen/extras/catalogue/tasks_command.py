@@ -87,10 +87,22 @@ def inspect_task(name: str, read: Callable[[str], Any]) -> tuple[Row, Exception 
 
 
 def list_files(name: str, folder: Path) -> Iterator[Row]:
-    """Yield a row per file of a data set, in all its forms; without bytes: it is missing."""
-    source = getattr(DATASETS.get(name), "source", None)
-    for form in source.forms if source else ():
+    """Yield a row per file of a data set, or per folder of files, in all its forms; without bytes:
+    it is missing.
+
+    Installed files, which lie in another folder, have their full paths.
+    """
+    source = getattr(DATASETS.get(name), "source", data_files.FileSource(name))
+    home = source.find_files(folder)
+    for form in source.forms:
         for path in form.paths:
-            file = folder / path
-            size = os.path.getsize(file) if os.path.exists(file) else None
-            yield {"data": name, "form": form.name, "file": path, "bytes": size}
+            place = home / path
+            files = filter(os.path.isfile, (place, *place.rglob("*")))
+            sizes = list(map(os.path.getsize, files))
+            shown = path if home == folder else str(place)
+            yield {
+                "data": name,
+                "form": form.name,
+                "file": shown,
+                "bytes": sum(sizes) if sizes else None,
+            }

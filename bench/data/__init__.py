@@ -1,0 +1,1 @@
+"""Commands that make the data files of the package."""

@@ -1,0 +1,24 @@
+"""The tasks of Fashion-MNIST, against numbers written out by hand."""
+
+import pytest
+
+from morphogen.config.spec import RunSpec, find_host, resolve
+from morphogen.config.task import TASKS
+
+# task: host parameters, default slots, batch, episode length
+ROWS = {
+    "fashion": (438, "r0c0 r0c1 r1c0", 32, 20),
+    "fashion_full": (1_702, "r0c0 r0c1 r0c2", 64, 40),
+}
+
+
+def test_every_task_of_the_table_is_there_and_no_other():
+    assert {name for name in TASKS if TASKS.origin(name) == "fashion"} == set(ROWS)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_host_slots_and_sizes_are_those_of_the_table(name):
+    params, slots, batch, epochs = ROWS[name]
+    spec = resolve(RunSpec(task=name))
+    assert find_host(spec).params() == params
+    assert (" ".join(spec.slots), spec.data.batch, spec.episode_length) == (slots, batch, epochs)

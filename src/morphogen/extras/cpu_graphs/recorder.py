@@ -26,6 +26,7 @@ from morphogen.device.host_reads import reads_host
 from morphogen.kernels.native import KERNELS, call_kernel, compiled_kernel, to_kernel_arg
 
 _ALIGNMENT = 64  # bytes, as the allocator of torch
+_ADOPTED_BYTES = 2**16  # from these on a result is adopted: copying it takes longer
 
 _Call = tuple[Callable, Any, dict[str, Any]]  # with positional and named arguments
 
@@ -77,6 +78,19 @@ class Block:
     first: int  # position of the call that allocates it
     last: int  # position of the last call that uses it
     offset: int = 0  # in memory of the graph
+    adoptable: bool = False  # a replay may allocate it: no kernel reads its address
+    adopted: list["_Adopted"] | None = None  # tensors in it; None: it is in memory of the graph
+
+    def adopt(self, result: Tensor) -> None:
+        """Let the tensors of the block have the memory of a result."""
+        storage = result.untyped_storage()
+        for tensor, place in self.adopted or ():
+            tensor.set_(storage, place.offset // tensor.itemsize, place.shape, place.stride)
+
+    def release(self) -> None:
+        """Free the memory of a result."""
+        for tensor, _ in self.adopted or ():
+            tensor.set_()
 
 
 class _Place(NamedTuple):
@@ -89,10 +103,17 @@ class _Place(NamedTuple):
     stride: tuple[int, ...]
 
 
+_Adopted = tuple[Tensor, _Place]
+
+
 def _tensor_at(memory: Tensor, place: _Place | Tensor) -> Tensor:
     """Return the tensor of a place in memory."""
     if isinstance(place, Tensor):
         return place
+    if place.block.adopted is not None:
+        tensor = torch.empty(0, dtype=place.dtype, device="cpu")
+        place.block.adopted.append((tensor, place))
+        return tensor
     offset = (place.block.offset + place.offset) // place.dtype.itemsize
     return memory.view(place.dtype).as_strided(place.shape, place.stride, offset)
 
@@ -123,6 +144,9 @@ class _Traits(NamedTuple):
     form: _FillingForm | None
 
 
+# their forms that fill memory copy twice
+_COPIES = {torch.ops.aten.clone, torch.ops.aten._to_copy}
+_COPY = torch.ops.aten.copy_.default
 # not declared as views
 _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
 
@@ -201,12 +225,21 @@ class _Tape(UnguardedMode):
 
     def bind(self) -> "CpuGraph":
         """Allocate the memory of the graph; return all calls on it."""
-        nbytes = plan_memory([*self._blocks.values()]) + _ALIGNMENT
+        planned: list[Block] = []
+        ending: dict[int, list[Block]] = {}  # by position of the last call
+        for block in self._blocks.values():
+            if block.adoptable and block.nbytes >= _ADOPTED_BYTES:
+                block.adopted = []
+                ending.setdefault(block.last, []).append(block)
+            else:
+                planned.append(block)
+        nbytes = plan_memory(planned) + _ALIGNMENT
         memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         calls: list[_Call] = []
-        for argument, (call, args, kwargs) in self._calls:
+        for position, (argument, (call, args, kwargs)) in enumerate(self._calls):
             place = partial(argument, memory)
             calls.append((call, _replace(args, place), _replace(kwargs, place)))
+            calls += [(block.release, (), {}) for block in ending.get(position, ())]
         return CpuGraph(calls, memory, self._calls)
 
     def _run_kernel(self, kernel: Callable[..., Any], args: tuple) -> Any:
@@ -220,6 +253,9 @@ class _Tape(UnguardedMode):
         """Run and record a kernel."""
         values = [0 if arg is None else arg for arg in args]
         self._add(compiled_kernel(name), values, {}, argument=_address_at)
+        for value in values:
+            if isinstance(value, Tensor) and (block := self._blocks.get(storage_key(value))):
+                block.adoptable = False
         call_kernel(name, *args)
 
     def _add_result(
@@ -230,9 +266,18 @@ class _Tape(UnguardedMode):
         kwargs: dict[str, Any],
         results: Sequence,
     ) -> None:
-        """Record an operator that fills its results, or copies them where it cannot."""
-        if form is None or any(item is None for item in results):
-            self._add(partial(_copy_results, unchecked_operator(func)), (results, args, kwargs), {})
+        """Record an operator that fills its results, or gives them where it cannot."""
+        if func.overloadpacket in _COPIES:
+            self._add(unchecked_operator(_COPY), (results[0], args[0]), {})
+            return
+        # generated forms call the operator, and copy
+        copies = form is None or torch.Tag.generated in form.operator.tags
+        if copies or any(item is None for item in results):
+            blocks = [None if x is None else self._blocks[storage_key(x)] for x in results]
+            for block in filter(None, blocks):
+                block.adoptable = True
+            give = partial(_give_results, unchecked_operator(func), blocks)
+            self._add(give, (results, args, kwargs), {})
             return
         memory = results if len(form.names) == len(results) else (list(results),)
         accepted = {name: value for name, value in kwargs.items() if name in form.accepted}
@@ -324,13 +369,21 @@ def _replace(node: Any, change: Callable[[Any], Any]) -> Any:
     return node
 
 
-def _copy_results(
-    operator: Callable, results: Sequence, args: tuple, kwargs: dict[str, Any]
+def _give_results(
+    operator: Callable,
+    blocks: Sequence[Block | None],
+    results: Sequence,
+    args: tuple,
+    kwargs: dict[str, Any],
 ) -> None:
-    """Call an operator and copy its results to memory of the graph."""
+    """Call an operator; copy its results to memory of the graph, or adopt theirs."""
     fresh = operator(*args, **kwargs)
-    for old, new in zip(
-        results, fresh if isinstance(fresh, tuple | list) else (fresh,), strict=True
+    for block, old, new in zip(
+        blocks, results, fresh if isinstance(fresh, tuple | list) else (fresh,), strict=True
     ):
-        if old is not None:
+        if block is None:
+            continue
+        if block.adopted is None:
             old.copy_(new)
+        else:
+            block.adopt(new)

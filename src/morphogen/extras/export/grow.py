@@ -140,7 +140,9 @@ class _Progress:
     """Lines of progress, each with the time that all epochs will still take."""
 
     def __init__(self, report: Callable[[str], None], epochs: int) -> None:
-        self.report, self.epochs, self.done = report, epochs, 0
+        self.report = report
+        self.epochs = epochs
+        self.done = 0
         self.started = time.perf_counter()
 
     def show(self, line: str) -> None:

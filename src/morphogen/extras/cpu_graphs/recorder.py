@@ -141,11 +141,12 @@ class _Traits(NamedTuple):
     view: bool
     written: frozenset[str]  # arguments whose memory it writes to
     fills: bool  # its results, which are not empty memory
+    copies: bool
     form: _FillingForm | None
 
 
 # their forms that fill memory copy twice
-_COPIES = {torch.ops.aten.clone, torch.ops.aten._to_copy}
+_COPIES = {"clone", "_to_copy"}
 _COPY = torch.ops.aten.copy_.default
 # not declared as views
 _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
@@ -164,6 +165,7 @@ def _traits(operator: Any) -> _Traits:
         view=view,
         written=written,
         fills="empty" not in name,
+        copies=name in _COPIES,
         form=_filling_form(operator),
     )
 
@@ -220,7 +222,7 @@ class _Tape(UnguardedMode):
         results = result if isinstance(result, tuple | list) else (result,)
         self._allocate(results)
         if traits.fills:
-            self._add_result(func, traits.form, args, kwargs, results)
+            self._add_result(func, traits, args, kwargs, results)
         return result
 
     def bind(self) -> "CpuGraph":
@@ -261,13 +263,14 @@ class _Tape(UnguardedMode):
     def _add_result(
         self,
         func: Any,
-        form: _FillingForm | None,
+        traits: _Traits,
         args: tuple,
         kwargs: dict[str, Any],
         results: Sequence,
     ) -> None:
         """Record an operator that fills its results, or gives them where it cannot."""
-        if func.overloadpacket in _COPIES:
+        form = traits.form
+        if traits.copies:
             self._add(unchecked_operator(_COPY), (results[0], args[0]), {})
             return
         # generated forms call the operator, and copy

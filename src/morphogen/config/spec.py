@@ -336,6 +336,8 @@ def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
 def param_budget(spec: RunSpec) -> int:
     """Parameters whose price is `param_price`: the task's number, or the largest choice in every
     declared slot.
+
+    Raises: ConfigError where no blueprint fits the host.
     """
     budget = TASKS[spec.task].param_budget
     limits = build_limits(spec)
@@ -345,6 +347,8 @@ def param_budget(spec: RunSpec) -> int:
     allowed = [
         BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints
     ]
+    if not allowed:
+        raise ConfigError(f"blueprints: expected at least one for hosts of task {spec.task}, got 0")
     return sum(max(kind.params(slot.channels) for kind in allowed) for slot in host.all_slots)
 
 

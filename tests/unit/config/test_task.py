@@ -63,3 +63,15 @@ def test_all_faults_are_named_at_once():
         "task.scale",
         "task.shift",
     ]
+
+
+class Seedless(Perceptron):
+    blueprints = ()
+
+
+def test_a_host_that_no_blueprint_fits_is_refused_in_one_line():
+    task = mg.TaskSpec(name="seedless", dataset="digits", host=Seedless())
+    with pytest.raises(
+        mg.ConfigError, match="blueprints: expected at least one for hosts of task se"
+    ):
+        mg.make(task, envs=1)

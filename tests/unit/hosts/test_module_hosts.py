@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support import small_states
+from support.extras import needs_extra
 from support.module_nets import Attention, Cnn, Dense, Skips, Tokens, resnet18
 from torch import nn
 
@@ -164,6 +165,7 @@ def test_initial_values_follow_the_rules_of_the_layers():
     assert host.start_values() is None
 
 
+@needs_extra("text")  # seeds for dense features
 def test_every_env_starts_from_the_parameters_of_a_module():
     module = Dense()
     host = mg.host_from_module(module, example=torch.zeros(6))

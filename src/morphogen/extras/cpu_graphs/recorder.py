@@ -238,10 +238,12 @@ class _Tape(UnguardedMode):
         nbytes = plan_memory(planned) + _ALIGNMENT
         memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         calls: list[_Call] = []
-        for position, (argument, (call, args, kwargs)) in enumerate(self._calls):
+        for argument, (call, args, kwargs) in self._calls:
             place = partial(argument, memory)
             calls.append((call, _replace(args, place), _replace(kwargs, place)))
-            calls += [(block.release, (), {}) for block in ending.get(position, ())]
+        for position in sorted(ending, reverse=True):
+            end = position + 1
+            calls[end:end] = [(block.release, (), {}) for block in ending[position]]
         return CpuGraph(calls, memory, self._calls)
 
     def _run_kernel(self, kernel: Callable[..., Any], args: tuple) -> Any:

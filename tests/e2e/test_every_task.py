@@ -11,9 +11,9 @@ from morphogen.data.dataset import read_splits
 from morphogen.state.tree_ops import nested_leaves
 
 PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the task table
-    438: "digits fashion mnist5k",
+    438: "digits mnist5k",
     72: "digits_impaired",
-    1_090: "digits_regimes",
+    1_090: "digits_regimes fashion",
     150: "tiny whitebox whitebox_regimes negative",
     1_702: "fashion_full",
     898: "mnist1d",

@@ -83,14 +83,15 @@ class Block:
 
     def adopt(self, result: Tensor) -> None:
         """Let the tensors of the block have the memory of a result."""
-        storage = result.untyped_storage()
+        storage: Any = result.untyped_storage()
         for tensor, place in self.adopted or ():
             tensor.set_(storage, place.offset // tensor.itemsize, place.shape, place.stride)
 
     def release(self) -> None:
         """Free the memory of a result."""
-        for tensor, _ in self.adopted or ():
-            tensor.set_()
+        for tensor, place in self.adopted or ():
+            nothing: Any = torch.empty(0, dtype=place.dtype, device="cpu")
+            tensor.set_(nothing)
 
 
 class _Place(NamedTuple):
@@ -131,6 +132,7 @@ class _FillingForm(NamedTuple):
     operator: Any
     names: tuple[str, ...]  # arguments that take the memory
     accepted: frozenset[str]  # all arguments
+    copies: bool  # it calls the operator, and copies
 
 
 class _Traits(NamedTuple):
@@ -183,7 +185,8 @@ def _filling_form(operator: Any) -> _FillingForm | None:
             argument for argument in expected if argument[0] not in layout or argument in inputs
         ]
         if names and inputs == without:
-            return _FillingForm(overload, names, frozenset(arg.name for arg in arguments))
+            accepted = frozenset(arg.name for arg in arguments)
+            return _FillingForm(overload, names, accepted, torch.Tag.generated in overload.tags)
     return None
 
 
@@ -275,9 +278,9 @@ class _Tape(UnguardedMode):
         if traits.copies:
             self._add(unchecked_operator(_COPY), (results[0], args[0]), {})
             return
-        # generated forms call the operator, and copy
-        copies = form is None or torch.Tag.generated in form.operator.tags
-        if copies or any(item is None for item in results):
+        nbytes = sum(0 if item is None else item.nbytes for item in results)
+        large = nbytes >= _ADOPTED_BYTES
+        if form is None or (form.copies and large) or any(item is None for item in results):
             blocks = [None if x is None else self._blocks[storage_key(x)] for x in results]
             for block in filter(None, blocks):
                 block.adoptable = True

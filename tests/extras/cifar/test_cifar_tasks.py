@@ -4,10 +4,11 @@ import hashlib
 
 import pytest
 from support.extras import needs_extra
+from support.task_sizes import task_sizes
 
 from morphogen.config.config_files import build_spec, dump_config
 from morphogen.config.policy_spec import PolicySpec
-from morphogen.config.spec import RunSpec, find_host, param_budget, resolve
+from morphogen.config.spec import RunSpec, param_budget, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 
@@ -38,10 +39,7 @@ def test_every_task_of_the_table_is_there_and_no_other():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_host_slots_and_sizes_are_those_of_the_table(name):
-    params, slots, batch, epochs = ROWS[name]
-    spec = resolve(RunSpec(task=name))
-    assert find_host(spec).params() == params
-    assert (" ".join(spec.slots), spec.data.batch, spec.episode_length) == (slots, batch, epochs)
+    assert task_sizes(name) == ROWS[name]
 
 
 @needs_extra("legacy_rewards")  # its settings are part of the text

@@ -14,6 +14,7 @@ from torch import nn
 
 from bench.harness.bench_scenes import build_scene
 from morphogen.env.capture import Capture
+from morphogen.extras.cpu_graphs import recorder
 from morphogen.extras.cpu_graphs.recorder import Block, CpuGraphs, plan_memory
 from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.hosts.schedule import RateSchedule
@@ -88,8 +89,10 @@ PASS_BODIES = (
 )
 
 
+@pytest.mark.parametrize("adopted_bytes", [2**16, 0], ids=["copied", "adopted"])
 @pytest.mark.parametrize("body", PASS_BODIES, ids=lambda body: body.__name__)
-def test_replays_have_the_bits_of_passes(body):
+def test_replays_have_the_bits_of_passes(body, adopted_bytes, monkeypatch):
+    monkeypatch.setattr(recorder, "_ADOPTED_BYTES", adopted_bytes)
     start = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
     capture = Capture(CpuGraphs())
     with torch.no_grad():
@@ -143,6 +146,17 @@ def test_memory_of_a_graph_is_what_a_pass_has_at_once():
         return {"total": result}
 
     assert CpuGraphs().record(long_pass, {"total": total}).memory.nbytes <= 3 * total.nbytes
+
+
+def test_a_large_result_is_no_part_of_the_memory_of_a_graph():
+    image, weight = torch.rand(1, 4, 64, 64), torch.ones(4, 4, 1, 1)
+    graph = CpuGraphs().record(
+        lambda: {"image": nn.functional.conv2d(image, weight) / 4}, {"image": image}
+    )
+    before = image.clone()
+    graph()
+    torch.testing.assert_close(image, nn.functional.conv2d(before, weight) / 4)
+    assert graph.memory.nbytes < 2 * image.nbytes
 
 
 LIFETIMES = st.lists(

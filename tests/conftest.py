@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,26 @@ def unsynced_files():
         yield
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def closed_registries():
-    """Remove the parts that a test registers or imports when the test ends."""
+    """Remove the parts that were registered or imported in the block."""
     imported, path = list(IMPORTED), list(sys.path)
     before = [(registry, registry.registered()) for registry in REGISTRIES]
     yield
     for registry, parts in before:
         registry._registered = parts
     IMPORTED[:], sys.path[:] = imported, path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parts_of_fixtures():
+    """Remove the parts that fixtures of a whole file register when the file ends."""
+    with closed_registries():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def parts_of_tests():
+    """Remove the parts that a test registers or imports when it ends."""
+    with closed_registries():
+        yield

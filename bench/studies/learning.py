@@ -274,29 +274,29 @@ def _mean_value(play: HeldOutPlayed) -> float:
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
     salt = {"svg.hashsalt": "learning", "svg.fonttype": "none"}
-    plots = import_module("morphogen.extras.pictures.plots")
-    with matplotlib.rc_context(salt, fname=plots.STYLE_FILE):
-        page, curves = plots.new_figure(4.0), results["curves"]
+    figure = import_module("morphogen.extras.pictures.figure")
+    with matplotlib.rc_context(salt, fname=figure.STYLE_FILE):
+        page, curves = figure.new_figure(4.0), results["curves"]
         ax = page.subplots()
         title = "Value on held-out instances, as the policy learns"
-        plots.label_panel(ax, title, "rounds of training", "mean value")
+        figure.label_panel(ax, title, "rounds of training", "mean value")
         if curves is not None:
             _draw_plays(ax, curves)
-        plots.add_legend(ax)
+        figure.add_legend(ax)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()
 
 
 def _draw_plays(ax: Axes, curves: Row) -> None:
-    plots = import_module("morphogen.extras.pictures.plots")
+    figure = import_module("morphogen.extras.pictures.figure")
     for place, one in enumerate(curves["seeds"]):
-        style: dict[str, Any] = {"color": plots.CYCLE[place % len(plots.CYCLE)], "linewidth": 1}
+        style: dict[str, Any] = {"color": figure.CYCLE[place % len(figure.CYCLE)], "linewidth": 1}
         ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)
     ax.plot(curves["rounds"], curves["mean"], color="black", label="mean over seeds", linewidth=2)
-    for dash, (name, value) in zip(plots.DASHES[1:], curves["rivals"].items(), strict=False):
-        ax.axhline(value, color=plots.GREY, linestyle=dash, label=name)
-    plots.limit_to_learned(ax)
+    for dash, (name, value) in zip(figure.DASHES[1:], curves["rivals"].items(), strict=False):
+        ax.axhline(value, color=figure.GREY, linestyle=dash, label=name)
+    figure.limit_to_learned(ax)
 
 
 def markdown(results: Row) -> str:

@@ -16,6 +16,8 @@ from morphogen.log.console import round_number
 from morphogen.log.events import Envelope
 from morphogen.log.jsonl import ROUND_FIELDS
 from morphogen.log.kinds.epoch import AblationsMeasured
+from morphogen.log.record_files import list_records, read_record
+from morphogen.log.round_record import RoundRecord
 from morphogen.log.run_log import LOOSE, event_folder, iterate_events, open_run, read_object
 from morphogen.vocab.objective import ACCURACY
 from morphogen.vocab.text import escape_text, name_map
@@ -83,6 +85,13 @@ class RunLog:
     ) -> Iterator[Envelope]:
         """Read the events of these names and rounds (from 0) again; None: all."""
         return iterate_events(event_folder(self.path, self.config), kinds, rounds)
+
+    def last_record(self) -> RoundRecord | None:
+        """Read the record of the last round that has one; None without any.  Raises: DataError for
+        a damaged file.
+        """
+        records = list_records(event_folder(self.path, self.config))
+        return read_record(records[max(records)]) if records else None
 
 
 def read_run(path: Path) -> RunLog:

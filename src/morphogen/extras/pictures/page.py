@@ -24,6 +24,7 @@ from morphogen.log import run_directory
 from morphogen.vocab.paths import expand_path
 
 PAGE = "index.html"
+FORMS = {".svg": "svg", ".png": "png"}  # of a picture by itself, by the suffix of its file
 MAX_RUNS = 7  # one per colour
 BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 
@@ -80,6 +81,33 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     except OSError as error:
         raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
     return folder / PAGE
+
+
+def draw_life(path: Path, file: Path) -> None:
+    """Write the picture of one env's life from a run directory, and nothing else.
+
+    The same log gives the same bytes.
+
+    Args:
+        path: run directory.
+        file: the picture, `.svg` or `.png`; an earlier one is replaced.
+
+    Raises: ConfigError for another suffix, a folder that is no run directory, a run without the
+    record of a round, a file that cannot be written, and without matplotlib.
+    """
+    if file.suffix not in FORMS:
+        ends = " or ".join(FORMS)
+        raise ConfigError(f"--life: expected a name that ends in {ends}, got {file}")
+    import_plots()
+    life = import_module("morphogen.extras.pictures.life")
+    rows = life.life_rows(read_run(path))
+    if not rows:
+        raise ConfigError(f"--life: expected a run with the record of a round, got {path}")
+    image = life.draw_alone(rows, FORMS[file.suffix])
+    try:
+        files.write_atomic(file, image)
+    except OSError as error:
+        raise ConfigError(f"--life: {file} cannot be written: {error.strerror}") from error
 
 
 def import_plots() -> Sequence[Any]:

@@ -1,48 +1,40 @@
 """Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its
-numbers.
+numbers.  One env's life is drawn in `life`.
 """
 
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import matplotlib
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from morphogen.extras.inspection.run_reader import Row, RunLog
 from morphogen.extras.inspection.views import held_out_table, mean_with_error, rows_of_round
+from morphogen.extras.pictures.figure import (
+    CYCLE,
+    DASHES,
+    GREY,
+    STAGE_COLOURS,
+    Plot,
+    RunRows,
+    add_legend,
+    add_stage_legend,
+    draw_each,
+    label_panel,
+    limit_to_learned,
+    new_figure,
+)
+from morphogen.extras.pictures.life import LIFE
 from morphogen.log.events import mean_known
 from morphogen.log.kinds.epoch import EpochCompleted, SeedGerminated
 from morphogen.vocab.stage import Stage
 
-RunRows = Mapping[str, Sequence[Row]]  # run -> rows
-STYLE_FILE = Path(__file__).with_name("report.mplstyle")
-WIDTH = 11.0  # inches
-# Colours of Okabe and Ito, for every kind of colour vision.
-CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STAGE_COLOURS = {
-    Stage.GERMINATED.name: "#F0E442",
-    Stage.TRAINING.name: "#E69F00",
-    Stage.BLENDING.name: "#56B4E9",
-    Stage.HOLDING.name: "#CC79A7",
-    Stage.FOSSILIZED.name: "#009E73",
-    Stage.PRUNED.name: "#D55E00",
-    Stage.EMBARGOED.name: "#999999",
-    Stage.RESETTING.name: "#DDDDDD",
-}
-GREY = "#999999"
 GAIN = CYCLE[0]
 LOSS = CYCLE[1]
-DASHES = ("-", "--", ":", "-.")
 RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
 WAIT_COLUMNS = {
     "host_wait_time_share": "host in fences",
@@ -54,52 +46,6 @@ MARKERS = {"rollback": "x", "regime": "|"}
 START = "host alone"
 END = "final"
 EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Plot of the report.  `rows`: numbers of one run; `draw`: picture of the runs that have
-    rows.
-    """
-
-    name: str
-    title: str
-    text: str  # how to read it
-    rows: Callable[[RunLog], list[Row]]
-    draw: Callable[[RunRows], Figure]
-
-    def render_png(self, runs: RunRows) -> bytes:
-        """Draw the picture, independent of the user's matplotlib settings; the same rows give the
-        same bytes.
-        """
-        file = io.BytesIO()
-        with matplotlib.style.context(STYLE_FILE, after_reset=True):
-            self.draw(runs).savefig(file, format="png", metadata={"Software": None})
-        return file.getvalue()
-
-
-def new_figure(height: float) -> Figure:
-    """Return an empty figure of the common width; height in inches."""
-    return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
-def _draw_each(
-    runs: RunRows, draw: Callable[[SubFigure, Sequence[Row]], None], height: float
-) -> Figure:
-    """Draw the runs one below the other.  height: of one run, in inches."""
-    page = new_figure(height * len(runs))
-    parts = page.subfigures(len(runs), squeeze=False)[:, 0]
-    for part, (run, rows) in zip(parts, runs.items(), strict=True):
-        draw(part, rows)
-        if len(runs) > 1:
-            part.suptitle(run, x=0.01, ha="left", fontweight="bold")
-    return page
-
-
-def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
-    """Name a panel and its axes, with units; x are whole numbers."""
-    ax.set(title=title, xlabel=x, ylabel=y)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str]) -> None:
@@ -128,14 +74,6 @@ def _draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str]) -> None:
     add_legend(ax)
 
 
-def add_legend(ax: Axes) -> None:
-    """Add a legend to the right of a panel, or a text to an empty one."""
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
-    else:
-        ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", color=GREY)
-
-
 def _draw_held_out(runs: RunRows) -> Figure:
     page = new_figure(3.6)
     value, behind = page.subplots(1, 2)
@@ -155,19 +93,6 @@ def _draw_held_out(runs: RunRows) -> Figure:
     limit_to_learned(value)
     limit_to_learned(behind)
     return page
-
-
-def limit_to_learned(ax: Axes) -> None:
-    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be
-    far below.
-    """
-    lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.lines]
-    later = [value for line in lines for value in line[len(line) > 1 :] if np.isfinite(value)]
-    if later:
-        low = min(later)
-        high = max(later)
-        room = max(0.25 * (high - low), 0.01)
-        ax.set_ylim(low - room, high + room)
 
 
 def learning_rows(log: RunLog) -> list[Row]:
@@ -310,20 +235,14 @@ def _lanes(rows: Iterable[Row]) -> dict[tuple[int, str], int]:
 
 def _draw_lifecycles(runs: RunRows) -> Figure:
     lanes = max(len(_lanes(rows)) for rows in runs.values())
-    return _draw_each(runs, _plot_lifecycles, 1.5 + 0.13 * max(6, lanes))
+    return draw_each(runs, _plot_lifecycles, 1.5 + 0.13 * max(6, lanes))
 
 
 def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
     kinds = dict.fromkeys(row["which"] for row in rows)
     for ax, which in zip(part.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         _plot_gantt(ax, [row for row in rows if row["which"] == which])
-    used = {row["stage"] for row in rows}
-    patches = [
-        Patch(color=colour, label=name.lower())
-        for name, colour in STAGE_COLOURS.items()
-        if name in used
-    ]
-    part.legend(handles=patches, loc="outside lower center", ncols=len(STAGE_COLOURS))
+    add_stage_legend(part, {row["stage"] for row in rows})
 
 
 def _plot_gantt(ax: Axes, rows: Sequence[Row]) -> None:
@@ -439,7 +358,7 @@ CONTRIBUTIONS = Plot(
     "network and the same host without "
     "seeds. The axis of the score does not begin at 0.",
     contribution_rows,
-    partial(_draw_each, draw=_plot_contributions, height=3.6),
+    partial(draw_each, draw=_plot_contributions, height=3.6),
 )
 THROUGHPUT = Plot(
     "throughput",
@@ -448,6 +367,6 @@ THROUGHPUT = Plot(
     "where it has a clock, else "
     "of the host's.",
     throughput_rows,
-    partial(_draw_each, draw=_plot_throughput, height=6.0),
+    partial(draw_each, draw=_plot_throughput, height=6.0),
 )
-PLOTS = (HELD_OUT, LEARNING, LIFECYCLE, CONTRIBUTIONS, THROUGHPUT)  # in the order of the page
+PLOTS = (HELD_OUT, LEARNING, LIFE, LIFECYCLE, CONTRIBUTIONS, THROUGHPUT)  # in the order of the page

@@ -34,6 +34,7 @@ matplotlib = pytest.importorskip(
 
 BY_NAME = {plot.name: plot for plot in PLOTS}
 NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
+LIFE = "life"  # is drawn from a record, which a generated log lacks
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12, "seed": 24}
 
@@ -72,7 +73,7 @@ def contents(folder):
 def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, page):
     assert page == run / "report" / "index.html"
     files = contents(page.parent)
-    assert set(BY_NAME) == set(NAMES)
+    assert set(BY_NAME) == {*NAMES, LIFE}
     assert set(files) == {
         "index.html",
         *(f"{name}.{kind}" for name in NAMES for kind in ("png", "csv")),
@@ -108,7 +109,7 @@ def test_nothing_on_the_page_is_fetched_or_run(page):
     assert not re.search(r"https?:|//[a-z]|<script|<link|<iframe|@import", text)
     assert set(re.findall(r'(?:src|href)="([^"]{1,5})', text)) <= {
         "data:",
-        *(f"#{name}"[:5] for name in NAMES),
+        *(f"#{name}"[:5] for name in BY_NAME),
     }
     assert "default-src 'none'" in text
 
@@ -153,7 +154,7 @@ def test_a_run_without_events_says_so_for_every_plot(tmp_path):
     run = generated_logs.write(tmp_path / "run", **SMALL)
     (run / "events.jsonl").unlink()
     text = report(run).read_text()
-    assert len(re.findall(r">no data</p>", text)) == len(NAMES)
+    assert len(re.findall(r">no data</p>", text)) == len(BY_NAME)
 
 
 def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_network(run):
@@ -264,6 +265,8 @@ def test_an_untrained_policy_does_not_set_the_scale_of_a_learning_curve():
 def test_a_log_of_before_is_drawn(name, tmp_path):
     page = report(LOGS / name, out=tmp_path / "out")
     assert (page.parent / "learning_curve.png").exists()
+    assert (page.parent / "life.png").exists()
+    assert (page.parent / "life.csv").read_text().startswith("run,round,env,epoch,accuracy")
     assert (page.parent / "learning_curve.csv").read_text().startswith("run,round,rolling")
 
 

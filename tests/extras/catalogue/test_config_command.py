@@ -1,11 +1,18 @@
 """Command `config`: every setting is explained, in one place."""
 
 import json
+import re
+import subprocess
+import sys
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 
 import pytest
 
+from support.extras import has_extra
+
+import morphogen
 from morphogen.cli import main
 from morphogen.config.config_files import dump_config
 from morphogen.config.reference import list_settings
@@ -13,8 +20,14 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
 from morphogen.extras.catalogue.settings_command import find_settings
+from morphogen.extras.catalogue.settings_page import describe_allowed, render_page
 
 SETTINGS = list(list_settings())
+PAGE = Path(morphogen.__file__).with_name("SETTINGS.md")
+EXTRAS_ON_THE_PAGE = (  # have settings, or names that settings take
+    "alarms, cifar, export, fashion, legacy_rewards, loggers, mnist, regimes, schedules, search, "
+    "streaming, text, whitebox"
+)
 
 
 def paths_of(tree, above=""):
@@ -76,3 +89,48 @@ def test_a_group_is_a_table(capsys):
 def test_an_unknown_name_is_refused_with_the_closest_one(name):
     with pytest.raises(ConfigError, match=r"got .* \(did you mean ppo.clip\?\)"):
         find_settings(name)
+
+
+@pytest.mark.skipif(
+    not all(map(has_extra, EXTRAS_ON_THE_PAGE.split(", "))),
+    reason="the page describes all extras",
+)
+def test_the_page_of_all_settings_is_what_the_command_prints():
+    # in a process of its own, because other tests register names
+    command = [sys.executable, "-m", "morphogen", "config", "--markdown"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert PAGE.read_text() == done.stdout
+
+
+def test_every_setting_is_a_row_of_the_page_in_the_table_of_its_group():
+    tables = re.split(r"^## `(.+)`$", render_page(SETTINGS), flags=re.MULTILINE)
+    found = [
+        f"{group}.{name}".removeprefix("run.")
+        for group, table in zip(tables[1::2], tables[2::2], strict=True)
+        for name in re.findall(r"^\| `(\w+)` \| `.*` \| .+ \| .+ \|$", table, flags=re.MULTILINE)
+    ]
+    assert sorted(found) == sorted(setting.path for setting in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("seed", "integer >= 0"),
+        ("envs", "integer in 1 .. 65536"),
+        ("ppo.clip", "number > 0 and <= 1"),
+        ("host.optimizer", "`sgd`, `adamw`"),
+        ("data.augment", "`true`, `false`"),
+        ("data.dir", "text; or `null`"),
+        ("slots", "list of: text; or `null`"),
+        ("instance.width", "`[low, high]`, each: number > 0 and <= 1; or `null`"),
+        ("lifecycle.min_improvement", "number"),
+    ],
+)
+def test_allowed_values_are_said_in_words(path, text):
+    (setting,) = find_settings(path)
+    assert describe_allowed(setting.allowed) == text
+
+
+def test_a_page_of_values_is_refused(capsys):
+    assert main.main(["config", "--markdown", "--preset", "smoke"]) == 2
+    assert "--markdown: expected without --preset" in capsys.readouterr().err

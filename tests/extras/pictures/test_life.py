@@ -68,13 +68,13 @@ def test_the_rows_are_the_events_of_the_env(rows):
         alphas = [row[name] or 0 for name in row if name.endswith(".alpha")]
         assert tuple(alphas) == epoch.alpha[env]
     seeds = [
-        (event.epoch + 1, event.slot, event.data.blueprint)
+        (event.epoch, event.slot, event.data.blueprint)
         for event in found
         if event.name == "SeedGerminated" and event.env == rows[0]["env"]
     ]
     assert seeds
     for epoch, slot, blueprint in seeds:
-        assert rows[epoch - 1][f"{slot}.blueprint"] == blueprint
+        assert rows[epoch][f"{slot}.blueprint"] == blueprint
 
 
 def test_the_last_row_is_the_end_of_the_episode(rows):
@@ -145,9 +145,9 @@ def test_anytime_value_and_price_are_means_so_far(record, tmp_path):
 def test_regimes_and_rollbacks_are_marked(name, mark, event):
     rows = life.life_rows(read_run(LOGS / name))
     events = mg.events(LOGS / name, kinds={event}, rounds={rows[0]["round"] - 1})
-    epochs = [event.epoch + 1 for event in events if event.env == rows[0]["env"]]
+    epochs = [event.epoch for event in events if event.env == rows[0]["env"]]
     assert epochs
-    assert [row["epoch"] for row in rows if row["mark"] == mark] == epochs
+    assert [row["epoch"] - 1 for row in rows if row["mark"] == mark] == epochs
 
 
 def test_a_log_that_lacks_columns_has_no_rows():

@@ -3,6 +3,7 @@
 For readers who ask "what can be set, and what can be trained?".
 
     settings_command    `config [FIELD]`: meaning, allowed values, default and value of settings
+    settings_page       `config --markdown`: the settings as a page, which is `SETTINGS.md`
     tasks_command       `data [TASK]`: tasks, the question that each asks, and whether its data can
                         be read; the files of the data sets, and where they are looked for
 

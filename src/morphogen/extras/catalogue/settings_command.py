@@ -11,6 +11,7 @@ from morphogen.cli import arguments, process, setting_flags
 from morphogen.config.reference import Setting, list_settings
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
+from morphogen.extras.catalogue.settings_page import render_page
 from morphogen.vocab.text import format_choice
 
 _CHOICES = ("preset", "task")  # flags that decide the values
@@ -28,12 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)"
     )
     setting_flags.add_flags(parser, [flag for flag in setting_flags.FLAGS if flag.path in _CHOICES])
-    arguments.add_json(parser)
+    form = parser.add_mutually_exclusive_group()
+    arguments.add_json(form)
+    form.add_argument(
+        "--markdown",
+        action="store_true",
+        help="print a page: name, default, allowed values and meaning, a table per group",
+    )
 
 
 def run(args: Namespace) -> None:
     """Print the settings of a name: one with all its facts, several as a table."""
     settings = find_settings(args.field)
+    if args.markdown:
+        print_page(settings, args)
+        return
     spec = resolve(setting_flags.spec_from_args(args))
     rows = [explain(setting, spec) for setting in settings]
     if args.json:
@@ -51,6 +61,14 @@ def run(args: Namespace) -> None:
     else:
         columns = ("setting", "default", "value", "meaning")
         process.print_tables([(title, [{name: row[name] for name in columns} for row in shown])])
+
+
+def print_page(settings: list[Setting], args: Namespace) -> None:
+    """Print settings as Markdown.  Raises ConfigError for flags that decide the values."""
+    flags = [f"--{name}" for name in _CHOICES if vars(args)[name] is not None]
+    if flags:
+        raise ConfigError(f"--markdown: expected without {flags[0]}, because it prints defaults")
+    sys.stdout.write(render_page(settings))
 
 
 def find_settings(name: str) -> list[Setting]:

@@ -9,7 +9,6 @@ from operator import getitem
 from pathlib import Path
 
 import pytest
-
 from support.extras import has_extra
 
 import morphogen

@@ -13,10 +13,10 @@ HEAD = """# All settings
 
 This page is generated from the fields: `morphogen config --markdown` prints it.
 
-A setting is given by `--set GROUP.NAME=VALUE`, in a config file, or in Python. The default is from
-the field. A task or a preset may have another one: `morphogen config FIELD` prints the value that
-`morphogen train` uses. `null` means that nothing is set, or that something else decides: the task or
-another setting.
+A setting is given by `--set GROUP.NAME=VALUE`, in a config file, or in Python. The tables show the
+defaults of the fields. A task or a preset may set another value: `morphogen config FIELD` prints the one
+that `morphogen train` uses. `null` means that nothing is set, or that the task or another
+setting decides.
 """
 RUN = "run"  # heading of the settings without a group
 RUN_TEXT = "Settings without a group: `--set NAME=VALUE`."

@@ -22,10 +22,11 @@ public name: classes and functions, the packages, and the modules `actions` (`en
 `rng` (`state.rng`).
 
 Importing the package loads neither torch nor any module: a name is imported on first use.  Below:
-the manual of the command line and of run directories (`MANUAL.md`), then the names of the original
-system (`ORIGINAL_NAMES.md`).
+the manual of the command line and of run directories (`MANUAL.md`), all settings (`SETTINGS.md`),
+then the names of the original system (`ORIGINAL_NAMES.md`).
 
 .. include:: MANUAL.md
+.. include:: SETTINGS.md
 .. include:: ORIGINAL_NAMES.md
 """
 

@@ -18,7 +18,15 @@ from morphogen.config.groups import LifecycleSpec
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
 README, MANUAL, NAMES = ROOT / "README.md", SRC / "MANUAL.md", SRC / "ORIGINAL_NAMES.md"
-PAGES = (README, MANUAL, NAMES, ROOT / "bench" / "README.md", ROOT / "tests" / "README.md")
+SETTINGS = SRC / "SETTINGS.md"
+PAGES = (
+    README,
+    MANUAL,
+    SETTINGS,
+    NAMES,
+    ROOT / "bench" / "README.md",
+    ROOT / "tests" / "README.md",
+)
 FRONT, BENCH = README.read_text(), (ROOT / "bench" / "README.md").read_text()
 TEXT = "\n".join(page.read_text() for page in PAGES)
 ROWS = [
@@ -79,6 +87,46 @@ def test_every_path_exists(path):
 def test_every_link_leads_to_a_file(page):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
     assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def headings(text):
+    """Headings of a page below its title: level and words, in order."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^(##+) (.+)$", prose, flags=re.MULTILINE)
+
+
+def anchors(text):
+    """Anchors that GitHub gives to the headings of a page; the second of equal ones ends in -1."""
+    found = []
+    title = re.findall(r"^# (.+)$", text, flags=re.MULTILINE)[:1]
+    for words in [*title, *(words for _, words in headings(text))]:
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words)  # a link leaves its words
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        copies = sum(re.fullmatch(rf"{slug}(-\d+)?", other) is not None for other in found)
+        found.append(f"{slug}-{copies}" if copies else slug)
+    return found
+
+
+def test_anchors_follow_the_rule_of_github():
+    text = "# A page\n## `ppo.clip_end`, or not\n```\n## code\n```\n### Go on\n## Go on\n"
+    assert anchors(text) == ["a-page", "ppoclip_end-or-not", "go-on", "go-on-1"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_heading_resolves(page):
+    links = re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text())
+    for file, anchor in links:
+        target = page.parent / file if file else page
+        assert anchor in anchors(target.read_text()), f"{file}#{anchor}"
+
+
+def test_the_contents_of_the_manual_name_every_heading_in_order():
+    text = MANUAL.read_text()
+    contents = text.partition("## Contents")[2].partition("\n## ")[0]
+    words = [words for _, words in headings(text) if words != "Contents"]
+    assert re.findall(r"\[([^\]]+)\]\(#", contents) == words
+    sections = [words for level, words in headings(text) if level == "##"]
+    assert re.findall(r"^\* \[([^\]]+)\]", contents, flags=re.MULTILINE) == sections[1:]
 
 
 def test_every_package_is_on_the_map():

@@ -14,8 +14,8 @@ HEAD = """# All settings
 This page is generated from the fields: `morphogen config --markdown` prints it.
 
 A setting is given by `--set GROUP.NAME=VALUE`, in a config file, or in Python. The tables show the
-defaults of the fields. A task or a preset may set another value: `morphogen config FIELD` prints the
-one that `morphogen train` uses. `null` means that nothing is set, or that something else decides.
+defaults of the fields. A task or a preset may set another value: `morphogen config FIELD` prints
+the one that `morphogen train` uses. `null` means that nothing is set, or something else decides.
 """
 RUN = "run"  # heading of the settings without a group
 RUN_TEXT = "Settings without a group: `--set NAME=VALUE`."

@@ -98,8 +98,14 @@ def add_stage_legend(part: FigureBase, stages: Collection[str]) -> None:
         for name, colour in STAGE_COLOURS.items()
         if name in stages
     ]
-    style = {"handlelength": 1.0, "columnspacing": 1.0, "borderaxespad": 0.0}
-    part.legend(handles=patches, loc="outside lower center", ncols=len(STAGE_COLOURS), **style)
+    part.legend(
+        handles=patches,
+        loc="outside lower center",
+        ncols=len(STAGE_COLOURS),
+        handlelength=1.0,
+        columnspacing=1.0,
+        borderaxespad=0.0,
+    )
 
 
 def label_panel(ax: Axes, title: str, x: str, y: str) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
 
 from morphogen.errors import DataError
 from morphogen.extras.inspection.run_reader import Row, RunLog
@@ -38,6 +39,7 @@ NEEDED = frozenset(  # columns of a record; logs of early versions lack some of 
 POINTS = 100.0  # of a score in percent, per 1 of a value
 PICTURE_WIDTH = 8.0  # inches, of the picture by itself
 PICTURE_DPI = 200
+THIN = 0.8  # points, of thin lines
 LANE = 0.8  # height of a bar, in lanes
 LIVING = frozenset(stage.name for stage in OCCUPIED)
 MARKS = {"regime": GREY, "rollback": CYCLE[1]}  # begin of a regime; rollback: of the env
@@ -147,18 +149,19 @@ def _plot_life(part: FigureBase, rows: Sequence[Row]) -> None:
 
 
 def _plot_scores(ax: Axes, rows: Sequence[Row]) -> None:
-    """Draw the scores at the end of each epoch, and the events of the env at its begin."""
+    """Draw the scores at the end of each epoch, and the events at the begin of one."""
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
     label_panel(ax, f"{rows[0]['score'].capitalize()} ({where})", "", "validation, %")
-    _plot_line(ax, rows, "accuracy", label="network in use", color=CYCLE[0], marker=".")
-    thin: dict[str, Any] = {"color": "black", "linewidth": 0.8}
-    _plot_line(ax, rows, "host_alone", label="same host, seeds off", **thin)
+    used = _line(ax, rows, "accuracy", "network in use")
+    used.set(color=CYCLE[0], marker=".")
+    alone = _line(ax, rows, "host_alone", "same host, seeds off")
+    alone.set(color="black", linewidth=THIN)
     for mark, colour in MARKS.items():
         label = f"{mark} begins" if mark == "regime" else mark
         for row in (row for row in rows if row["mark"] == mark):
             ax.axvline(row["epoch"] - 1, color=colour, linestyle=":", label=label)
             label = None
-    _add_title_legend(ax, ax.get_legend_handles_labels())
+    _add_title_legend(ax, ax.get_legend_handles_labels()[0])
 
 
 def _plot_lane(ax: Axes, lane: int, rows: Sequence[Row], slot: str) -> None:
@@ -175,7 +178,7 @@ def _plot_lane(ax: Axes, lane: int, rows: Sequence[Row], slot: str) -> None:
             alphas = [0.0 if start else life[0][f"{slot}.alpha"]]
             alphas += [row[f"{slot}.alpha"] for row in life]
             heights = lane + LANE / 2 - LANE * np.array(alphas, dtype=np.float64)
-            ax.plot(range(start, start + len(alphas)), heights, color="black", linewidth=0.8)
+            ax.plot(range(start, start + len(alphas)), heights, color="black", linewidth=THIN)
             ax.text(start + 0.1, lane, seed, fontsize=7, va="center", clip_on=True)
 
 
@@ -190,24 +193,32 @@ def _plot_costs(ax: Axes, rows: Sequence[Row]) -> None:
     right.set_ylabel("share of 1")
     right.grid(visible=False)
     right.spines["right"].set_visible(True)
-    _plot_line(right, rows, "value", label="value", color=CYCLE[0])
-    _plot_line(right, rows, "price", label="price", color=CYCLE[1])
+    _line(right, rows, "value", "value").set_color(CYCLE[0])
+    _line(right, rows, "price", "price").set_color(CYCLE[1])
     if not any((row["value"] or 0.0) < 0 for row in rows):
         right.set_ylim(bottom=0)  # as the axis to the left
-    entries = zip(ax.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True)
-    _add_title_legend(ax, [ours + theirs for ours, theirs in entries])
+    handles = [entry for panel in (ax, right) for entry in panel.get_legend_handles_labels()[0]]
+    _add_title_legend(ax, handles)
 
 
-def _plot_line(ax: Axes, rows: Sequence[Row], name: str, **style: Any) -> None:
+def _line(ax: Axes, rows: Sequence[Row], name: str, label: str) -> Line2D:
+    """Draw a column over the ends of the epochs."""
     values = np.array([row[name] for row in rows], dtype=np.float64)
-    ax.plot([row["epoch"] for row in rows], values, clip_on=False, **style)
+    (line,) = ax.plot([row["epoch"] for row in rows], values, label=label, clip_on=False)
+    return line
 
 
-def _add_title_legend(ax: Axes, entries: Sequence[Any]) -> None:
-    """Add a legend beside the title of a panel.  entries: handles and labels."""
-    handles, labels = entries
-    place = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles, labels, ncols=len(labels), handlelength=1.2, columnspacing=1.0, **place)
+def _add_title_legend(ax: Axes, handles: Sequence[Artist]) -> None:
+    """Add a legend beside the title of a panel."""
+    ax.legend(
+        handles=handles,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        ncols=len(handles),
+        handlelength=1.2,
+        columnspacing=1.0,
+    )
 
 
 _TEXT = (

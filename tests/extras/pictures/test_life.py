@@ -136,6 +136,7 @@ def test_anytime_value_and_price_are_means_so_far(record, tmp_path):
     values = np.cumsum(score[:, env]) / epochs - prices
     assert [row["price"] for row in rows] == pytest.approx(prices.tolist())
     assert [row["value"] for row in rows] == pytest.approx(values.tolist())
+    assert ">value so far</text>" in life.draw_alone(rows, "svg").decode()
 
 
 @pytest.mark.parametrize(

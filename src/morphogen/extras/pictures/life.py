@@ -50,8 +50,10 @@ def life_rows(log: RunLog) -> list[Row]:
     record.
 
     Columns: `accuracy` and `host_alone`, percent; `value` and `price` at the end of the epoch, as
-    shares of 1; `params_added` over the parameters of the host; `mark`, an event; then stage,
-    blueprint and alpha of every slot.
+    shares of 1; `params_added` over the parameters of the host; `mark`, an event; stage, blueprint
+    and alpha of every slot; objective and score of the task.  Epochs count from 1.
+
+    Raises: DataError for a damaged record.
     """
     record = log.last_record()
     if record is None or not record.columns.keys() >= NEEDED:
@@ -99,7 +101,7 @@ def _env_rows(record: RoundRecord, env: int, score: str) -> list[Row]:
             row[f"{slot}.stage"] = stage
             row[f"{slot}.blueprint"] = facts.blueprints[code] if stage in LIVING else None
             row[f"{slot}.alpha"] = tidy(own["alpha"][t, i]) if stage in LIVING else None
-        rows.append({**row, "score": score})
+        rows.append(row | {"objective": facts.objective, "score": score})
     return rows
 
 
@@ -153,7 +155,7 @@ def _plot_scores(ax: Axes, rows: Sequence[Row]) -> None:
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
     label_panel(ax, f"{rows[0]['score'].capitalize()} ({where})", "", "validation, %")
     used = _line(ax, rows, "accuracy", "network in use")
-    used.set(color=CYCLE[0], marker=".")
+    used.set(color=CYCLE[0], marker=".", markersize=4)
     alone = _line(ax, rows, "host_alone", "same host, seeds off")
     alone.set(color="black", linewidth=THIN)
     for mark, colour in MARKS.items():
@@ -193,8 +195,9 @@ def _plot_costs(ax: Axes, rows: Sequence[Row]) -> None:
     right.set_ylabel("share of 1")
     right.grid(visible=False)
     right.spines["right"].set_visible(True)
-    _line(right, rows, "value", "value").set_color(CYCLE[0])
-    _line(right, rows, "price", "price").set_color(CYCLE[1])
+    span = " so far" if rows[0]["objective"] == ANYTIME else ""
+    _line(right, rows, "value", f"value{span}").set_color(CYCLE[0])
+    _line(right, rows, "price", f"price{span}").set_color(CYCLE[1])
     if not any((row["value"] or 0.0) < 0 for row in rows):
         right.set_ylim(bottom=0)  # as the axis to the left
     handles = [entry for panel in (ax, right) for entry in panel.get_legend_handles_labels()[0]]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.manual_gates import by_hand
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.hosts.blocks import grad_stats, index_params
 from morphogen.rules.health import gradient_health, gradient_ratio, layer_health
 
@@ -17,7 +17,7 @@ def close(value: float) -> object:
 
 def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
     tensors = [torch.tensor([float(x) for x in tensor], dtype=dtype) for tensor in row["gradients"]]
-    push, limits = torch.cat(tensors), LifecycleSpec()
+    push, limits = torch.cat(tensors), by_hand()
     whose = torch.arange(len(tensors)).repeat_interleave(
         torch.tensor([tensor.numel() for tensor in tensors])
     )

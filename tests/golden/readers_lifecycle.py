@@ -1,9 +1,9 @@
 """Readers of the golden rows on alpha, transitions, gates and masks."""
 
 import torch
+from support.manual_gates import by_hand
 from support.topologies import KINDS
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.legality import action_masks
 from morphogen.rules.stages import advance_ramp, retarget, transition
@@ -94,7 +94,7 @@ def _gate(row: dict, dtype: torch.dtype) -> None:
     leaves |= {"stage": Stage[row["stage"]], "alpha_mode": AlphaMode[row["alpha_mode"]]}
     target = torch.tensor([[Stage[row["target"]]]])
     accuracy = torch.tensor([row["accuracy"]], dtype=dtype)
-    spec = LifecycleSpec(permissive_gates=row["permissive"])
+    spec = by_hand(permissive_gates=row["permissive"])
     passed, failed = check_gate(make_slots([[leaves]], dtype), accuracy, target, spec=spec)
     bits = [check.name.lower() for check in Check if int(failed.item()) >> check & 1]
     assert Gate(gate_before(target).item()).name == GATES[row["gate"]]

@@ -12,11 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.drawn_tensors import measured, permute_action, tensors
+from support.manual_gates import by_hand
 from support.plain_torch import blend_rows
 from support.profiles import one_in
 
 from morphogen import rules
-from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
+from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
 from morphogen.config.host import CnnSpec
 from morphogen.config.parts import RULES as RULES_OF
 from morphogen.config.registry import BUILT_IN
@@ -50,8 +51,8 @@ LIMITS = Limits(
     (True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention")
 )
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
-LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
-STRICT = LifecycleSpec(permissive_gates=False)
+LIFE, WATCH = by_hand(), GovernorSpec(window=4, min_samples=2)
+STRICT = by_hand(permissive_gates=False)
 NUMBERS = {
     "attribution.configuration_count",
     "shapley_values.interaction_weights",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from support.extras import needs_extra
+from support.manual_gates import by_hand
 from support.small_runs import live, tiny_setup, world_of
 
 import morphogen
 from bench.speed import summary
 from bench.studies import ablations, learning, transfer
 from morphogen.cli import main
-from morphogen.config.groups import LifecycleSpec
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
@@ -160,7 +160,7 @@ def test_every_name_of_the_table_is_defined_where_it_says(row):
 def test_the_schedule_can_be_followed(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(re.findall(r"^```json\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)[0])
-    setup = tiny_setup(policy_name=f"schedule:{path}", episode_length=9, lifecycle=LifecycleSpec())
+    setup = tiny_setup(policy_name=f"schedule:{path}", episode_length=9, lifecycle=by_hand())
     epochs = live(world_of(setup), setup.spec.policy_name)
     assert not any(epoch.inputs.missed.any() for epoch in epochs)
     assert [env[0] for env in epochs[-1].after.slots.stage.tolist()] == [3, 3, 3, 7]

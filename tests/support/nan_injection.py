@@ -10,10 +10,11 @@ from unittest.mock import patch
 import torch
 from support.declared_actions import declared
 from support.faulty_sinks import all_events
+from support.manual_gates import by_hand
 from support.small_runs import tiny_setup
 
 from bench.harness.memory_sink import MemorySink
-from morphogen.config.groups import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.env import phases
@@ -51,7 +52,7 @@ def small(**fields: Any) -> Setup:
         episode_length=LENGTH,
         slots=SLOTS,
         blueprints=KINDS,
-        lifecycle=LifecycleSpec(
+        lifecycle=by_hand(
             min_training_epochs=1, min_prune_age=1, embargo_epochs=1, min_gradient_health=0.0
         ),
         governor=GovernorSpec(panics=2, snapshot_every=2),

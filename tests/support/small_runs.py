@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from support.manual_gates import by_hand
 
 from morphogen.config.fields import fields_of, is_group, to_settings
-from morphogen.config.groups import DataSpec, LifecycleSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
@@ -27,7 +28,7 @@ from morphogen.state import rng
 from morphogen.steps.score_step import ScoreInputs
 from morphogen.train.reporter import build_record
 
-BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+BYHAND = by_hand(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
 QUICK = replace(BYHAND, auto_forward=("TRAIN", "BLEND", "HOLD"))
 
 

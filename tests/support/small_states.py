@@ -4,13 +4,14 @@ import itertools
 from typing import Any
 
 import torch
+from support.manual_gates import by_hand
 from tensordict import TensorDict
 from torch import Tensor
 
 import morphogen as mg
 from bench.harness.minimal import Slot
 from bench.harness.plain_modules import flatten_parameters, ordered_parameters
-from morphogen.config.groups import HostSpec, LifecycleSpec
+from morphogen.config.groups import HostSpec
 from morphogen.config.host import CnnSpec, Host
 from morphogen.hosts.net import Net
 from morphogen.hosts.plan import Plan, plan_counts, read_plan
@@ -25,7 +26,7 @@ from morphogen.vocab.stage import Stage
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
 SPEC = HostSpec(lr=0.05, seed_lr=0.02)
-LIFECYCLE = LifecycleSpec()
+LIFECYCLE = by_hand()
 
 
 def net(host: Host = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,14 @@ def print_notes(lines: Iterable[str]) -> None:
     """Print notes, which do not stop a command, to stderr."""
     for line in lines:
         print(f"morphogen: note: {escape_text(line)}", file=sys.stderr)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings of the block as notes, without their places in the code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *place, **where: print_notes([str(message)])
+        yield
 
 
 def note_missing_kernels() -> None:

@@ -19,12 +19,11 @@ from morphogen.cli.launcher import find_launcher
 from morphogen.config.config_files import dump_config
 from morphogen.config.fields import OneOf, Settings, check_flag
 from morphogen.config.parts import FILE_POLICIES, POLICIES
-from morphogen.config.spec import POLICY_MEANINGS, RunSpec, resolve, seed_timeline
+from morphogen.config.spec import POLICY_MEANINGS, RunSpec, resolve, warn_of_short_episodes
 from morphogen.errors import ConfigError
 from morphogen.log import run_directory
 from morphogen.log.events import tidy
 from morphogen.train.stop_signals import StopSignals
-from morphogen.vocab.action import Tempo
 from morphogen.vocab.text import format_value
 
 INCOMPLETE = 6  # exit code: events are lost
@@ -163,9 +162,10 @@ def open_directory(args: Namespace, spec: RunSpec, exchange: Any) -> Iterator[Pa
 
 def print_dry_run(args: Namespace, spec: RunSpec, more: dict[str, str]) -> None:
     """Check all that a run checks before its first epoch, and print its description."""
-    _print_advice(spec)
     process.set_threads(spec.engine.threads)
     find_launcher().check(spec)
+    with process.warnings_as_notes():
+        warn_of_short_episodes(spec)
     train = import_module("morphogen.train.train")
     setup = train.check_run(spec, None)
     train.compile_units(setup, train.Parts(), import_module("morphogen.log.console").Console())
@@ -176,14 +176,6 @@ def print_dry_run(args: Namespace, spec: RunSpec, more: dict[str, str]) -> None:
     print(f"{args.command_line} would run:")
     for name, text in facts.items():
         print(f"  {name:<22}{text}")
-
-
-def _print_advice(spec: RunSpec) -> None:
-    """Print notes on settings that a run takes, but that its user may not mean."""
-    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
-        epochs = f"no seed can be kept in {spec.episode_length} epochs"
-        advice = f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs"
-        process.print_notes([advice])
 
 
 def run_training(
@@ -208,8 +200,6 @@ def _train(
     train = import_module("morphogen.train.train")
     loop = import_module("morphogen.train.loop")
     process.note_missing_kernels()
-    if args.command == "train":
-        _print_advice(spec)
     stream = sys.stderr if args.json or prints else sys.stdout
     quiet = args.quiet or not spec.telemetry.console
     console = nullcontext()
@@ -217,7 +207,8 @@ def _train(
         console = import_module("morphogen.log.console").Console(quiet=quiet, out=stream)
     with console as screen, StopSignals(quiet=screen is None) as stop:
         hooks = loop.Hooks(should_stop=lambda: stop.exit_code is not None)
-        result = start(train, console=screen, parts=loop.Parts(hooks=hooks), exchange=exchange)
+        with process.warnings_as_notes():
+            result = start(train, console=screen, parts=loop.Parts(hooks=hooks), exchange=exchange)
     code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
     codes = exchange.facts(code)
     if args.json and not prints:

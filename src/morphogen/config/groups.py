@@ -167,13 +167,13 @@ class LifecycleSpec(Spec):
     """
     auto_forward: Annotated[
         tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))
-    ] = ()
+    ] = ("TRAIN", "HOLD")
     """gates that a seed passes by itself as soon as it may"""
     min_prune_age: Natural = 5
     """epochs since germination before which PRUNE is illegal"""
     embargo_epochs: Count = 5
     """epochs that a slot cools down after a seed was pruned"""
-    min_training_epochs: Natural = 10
+    min_training_epochs: Natural = 1
     """epochs in training before gate BLEND opens"""
     min_blending_epochs: Natural = 10
     """epochs in blending before gate HOLD opens, unless gates are permissive"""

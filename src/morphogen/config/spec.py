@@ -3,6 +3,7 @@ happens.
 """
 
 import math
+import warnings
 from collections import ChainMap
 from dataclasses import replace
 from typing import (
@@ -331,6 +332,16 @@ def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
     trained = training + max(1, life.min_training_epochs)
     blended = trained + blending
     return SeedTimeline(training, trained, blended, blended + by_hand["HOLD"])
+
+
+def warn_of_short_episodes(spec: RunSpec) -> None:
+    """Warn if no seed can be kept within an episode of a resolved spec."""
+    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
+        warnings.warn(
+            f"no seed can be kept in {spec.episode_length} epochs: raise episode_length, or lower "
+            "lifecycle.min_training_epochs",
+            stacklevel=3,
+        )
 
 
 def param_budget(spec: RunSpec) -> int:

@@ -106,6 +106,8 @@ class TaskSpec(Spec):
     """Score in 0 .. 1, higher is better: name in `SCORES`, or a function (output, target) -> [B];
     None = the usual one of the loss.
     """
+    rivals: tuple[str, ...] = ()
+    """Policies that the final evaluation plays besides the usual rivals."""
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)
     """Of the run, in the form of a config file."""
 

@@ -14,7 +14,7 @@ from morphogen.config.groups import HostSpec
 from morphogen.config.host import Host
 from morphogen.config.keywords import EnvFields
 from morphogen.config.registry import show_part
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import RunSpec, resolve, warn_of_short_episodes
 from morphogen.config.task import TaskSpec
 from morphogen.data.instances import (
     HELD_OUT_INSTANCES,
@@ -88,6 +88,7 @@ def make(
         arm.
         fields: further fields of RunSpec, such as `blueprints`.
 
+    Warns: in one line, if no seed can be kept within an episode.
     Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a
     missing device.
 
@@ -112,6 +113,7 @@ def make(
         given["host"] = host
     settings = merge_settings(explicit_settings(dict(fields)), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
+    warn_of_short_episodes(setup.spec)
     if keys is None:
         keys = rng.env_keys(setup.spec.seed, first, setup.spec.envs)
     env = open_environment(setup, envs=keys, split=SPLITS[instances], control=control)

@@ -103,6 +103,7 @@ class Console(Sink):
         self._done_before = 0.0
         self._done = 0.0
         self._accuracy: float | None = None
+        self._waiting: list[str] = []  # numbers of `wait` on the instances of the learning curve
 
     def __enter__(self) -> Self:
         return self
@@ -171,11 +172,17 @@ class Console(Sink):
         self._note("  ".join(filter(None, parts)))
 
     def end_play(self, played: HeldOutPlayed) -> None:
-        """Report a play of the learning curve on held-out instances."""
-        values = played.network_value
-        value = f"{played.policy}: value {_short(mean_known(values))}"
-        instances = count_noun(len(values), "held-out instance")
-        self._note(f"held-out after round {played.rounds}  {value} on {instances}")
+        """Report a play of the learning curve, beside the play of `wait` on the same instances."""
+        shown = {
+            self._score: f"{format_number(mean_known(played.score), 1)} %",
+            "parameters": format_number(mean_known(played.params), 0),
+            "value": format_number(mean_known(played.network_value)),
+        }
+        numbers = ", ".join(f"{name} {number}" for name, number in shown.items())
+        rival = f" (wait: {', '.join(self._waiting)})" if self._waiting else ""
+        if played.policy == "wait":
+            self._waiting = list(shown.values())
+        self._note(f"held-out after round {played.rounds}, {played.policy}: {numbers}{rival}")
 
     def start_evaluation(self, episodes: int) -> None:
         """Announce work after the last round that shows no progress."""
@@ -222,14 +229,18 @@ class Console(Sink):
             self._out.print(grid)
             title = ""
 
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print lines on stdout."""
+        self._stop()
+        for line in lines:
+            self._out.print(escape_text(line), soft_wrap=True)
+
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
-        self._stop()
         lines = closing_lines(result.history, self._clock() - self._start_s, self._score)
         if result.run_dir is not None:
-            lines.append(escape_text(f"files: {result.run_dir}"))
-        for line in lines:
-            self._out.print(line, soft_wrap=True)
+            lines.append(f"files: {result.run_dir}")
+        self.print_lines(lines)
 
     @property
     def _score(self) -> str:

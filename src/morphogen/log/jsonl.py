@@ -90,7 +90,9 @@ def _unpack(line: Json) -> Envelope:
         raise ValueError(f"event: unknown {format_value(name)}")
     data = _shift_round(line.pop("data"), ROUND_FIELDS.get(name, ""), -1)
     attributes = {shown: attribute for attribute, shown in field_names(kind).items()}
-    _check_keys(name, data, set(attributes))
+    # fields with a default are younger than some logs
+    younger = {shown for shown, attribute in attributes.items() if hasattr(kind, attribute)}
+    _check_keys(name, data, set(attributes) - (younger - data.keys()))
     try:
         payload = kind(**{attributes[key]: value for key, value in data.items()})
         return Envelope(payload, **_shift_round(line, "round", -1))

@@ -31,9 +31,10 @@ class Keeper(Protocol):
         """Read the results of the arm."""
         ...
 
-    def write(self, folder: RunDirectory) -> None:
-        """Write files, once the result of the run is written.  Raises: CheckpointError, after which
-        the run continues.
+    def write(self, folder: RunDirectory) -> Iterable[str]:
+        """Write files, once the result of the run is written; return lines for its closing summary.
+
+        Raises: CheckpointError, after which the run continues.
         """
         ...
 
@@ -57,15 +58,15 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
     play.
 
     The policy plays before the first round and then every `evaluation.every_rounds`; its rivals
-    play with its first play after a round.  A play changes nothing of the run: it has instances,
-    and random numbers, of its own.
+    play once, before it.  A play changes nothing of the run: it has instances, and random numbers,
+    of its own.
     """
     spec = scheduler.setup.spec
     rounds = scheduler.round
     every = spec.evaluation.every_rounds
     if not has_curve(spec) or rounds % every:
         return
-    rivals = CURVE_RIVALS if rounds == every else ()
+    rivals = () if rounds else CURVE_RIVALS
     for name in (*rivals, spec.policy_name):
         arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
         result = play_arm(
@@ -75,6 +76,8 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
             policy=name,
             rounds=0 if name in rivals else rounds,
             network_value=tuple(result.network_value.tolist()),
+            score=tuple(result.committed_accuracy.tolist()),
+            params=tuple(result.params.tolist()),
         )
 
 
@@ -105,7 +108,7 @@ def run_final_evaluation(
     results: list[ArmResult] = []
     setup = scheduler.setup
     spec = setup.spec
-    rivals = (*RIVALS, *setup.kind.rivals(setup))
+    rivals = (*RIVALS, *setup.task.rivals, *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if any(setup.exchange.facts(bool(halt()))):
             return None

@@ -283,6 +283,7 @@ class Session:
             return results
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
+        kept: list[str] = []
         if folder is not None:
             policies = {result.policy: result.per_episode() for result in results}
             result: dict[str, Any] = {
@@ -297,7 +298,7 @@ class Session:
             )
             for keeper in keepers:
                 try:
-                    keeper.write(folder)
+                    kept += keeper.write(folder)
                 except CheckpointError as error:
                     scheduler.reporter.emit(NetworksFailed(error=str(error)))
         if self.console is not None:
@@ -311,6 +312,7 @@ class Session:
             )
             self.console.print_table(rows, title=played + chosen)
             self.console.print_table(share_table(reached), title=SHARE_TITLE)
+            self.console.print_lines(kept)
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:

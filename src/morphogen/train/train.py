@@ -12,7 +12,7 @@ import torch
 
 from morphogen.config.config_files import dump_config
 from morphogen.config.keywords import ResumeFields, RunFields
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import RunSpec, resolve, warn_of_short_episodes
 from morphogen.env.policies import build_arm, build_learner, check_policy
 from morphogen.env.setup import Setup, build_setup
 from morphogen.env.units import open_units
@@ -62,6 +62,7 @@ def train_ppo_vectorized(
         part of the envs.
 
     Returns: history, policy and evaluation of the run.
+    Warns: in one line, if no seed can be kept within an episode.
     Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError
     while it runs; KeyboardInterrupt after a first Ctrl-C, once the epoch is over and the run is
     saved.
@@ -78,6 +79,7 @@ def train_ppo_vectorized(
     setup = set_up_alike(
         exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange)
     )
+    warn_of_short_episodes(setup.spec)
     parts = compile_units(setup, parts, console)
     with torch.no_grad():
         if out is None:

@@ -143,3 +143,29 @@ def test_the_data_set_of_a_task_can_be_another_one():
         match=r"mine: train: expected samples of shape \(3, 32, 32\), as the host takes, got",
     ):
         mg.make("cifar_baseline", envs=2, dataset=data, data={"val_samples": None})
+
+
+def own_task():
+    """A task of ten lines, from two arrays."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(300, 1, 8, 8, generator=generator)
+    labels = (images.mean((1, 2, 3)) > 0.5).long()
+    host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=2)
+    return mg.TaskSpec(name="bright", dataset=mg.from_arrays("bright", images, labels), host=host)
+
+
+def test_the_defaults_of_an_own_task_keep_seeds_within_its_episodes():
+    env = mg.make(own_task(), envs=64, seed=0, data={"batch": 4, "minibatches": 1})
+    kept = mg.play(env, "random").traces.fossil_blueprint
+    assert (kept >= 0).any(-1).sum() > 8
+
+
+@pytest.mark.filterwarnings("always:no seed can be kept")
+def test_an_own_task_in_which_no_seed_can_be_kept_warns_in_one_line():
+    line = "no seed can be kept in 4 epochs: raise episode_length, or lower lifecycle"
+    short = {"envs": 1, "episode_length": 4, "data": {"batch": 4, "minibatches": 1}}
+    with pytest.warns(UserWarning, match=line) as made:
+        mg.make(own_task(), **short)
+    assert made[0].filename == __file__
+    with pytest.warns(UserWarning, match=line):
+        mg.train_ppo_vectorized(task=own_task(), rounds=1, final_episodes=0, **short)

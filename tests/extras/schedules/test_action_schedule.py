@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ledgers import expected_ledger
+from support.manual_gates import by_hand
 from support.profiles import one_in
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits
 from morphogen.errors import ConfigError, ScheduleError
 from morphogen.extras.schedules.action_schedule import (
@@ -186,7 +186,7 @@ def test_only_the_blueprints_of_the_run_can_be_declared():
 
 
 def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
-    spec = tiny(episode_length=18, slots=("r1c0", "r0c1"), lifecycle=LifecycleSpec())
+    spec = tiny(episode_length=18, slots=("r1c0", "r0c1"), lifecycle=by_hand())
     assert spec.slots == ("r0c1", "r1c0")
     rest = (0, 0, 2, 1, 2, 0, 0)
     grow = ScheduleStep(0, (1, 0, 3, 2, 1, 2, 0, 0))
@@ -256,7 +256,7 @@ def test_waiting_leaves_every_slot_dormant():
 @pytest.mark.slow
 def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     setup = tiny_setup(
-        envs=2, episode_length=18, slots=("r0c1",), lifecycle=LifecycleSpec(min_gradient_health=0.0)
+        envs=2, episode_length=18, slots=("r0c1",), lifecycle=by_hand(min_gradient_health=0.0)
     )
     epochs = live(world_of(setup), "full_cycle")
     life = (
@@ -276,9 +276,7 @@ GATES = ("TRAIN", "BLEND", "HOLD")
 @pytest.mark.slow
 @pytest.mark.parametrize(("automatic", "training"), [(("TRAIN",), 2), (GATES, 2), ((), 0)])
 def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
-    life = LifecycleSpec(
-        min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic
-    )
+    life = by_hand(min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic)
     setup = tiny_setup(envs=1, episode_length=18, slots=("r0c1",), lifecycle=life)
     steps = build_builtin("full_cycle", setup.spec).steps
     assert [step.action[Head.OP] for step in steps] == [

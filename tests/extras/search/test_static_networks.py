@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.manual_gates import by_hand
 from support.slot_invariants import broken_invariants
 from support.small_runs import QUICK, context_of, tiny_setup, world_of
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
@@ -107,7 +107,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
 
 
 def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
-    setup = tiny_setup(episode_length=9, lifecycle=LifecycleSpec())
+    setup = tiny_setup(episode_length=9, lifecycle=by_hand())
     candidate = (GrowthStep(0, "r0c0", Blueprint.CONV_LIGHT),)
     world = world_of(setup)
     blueprint = torch.tensor([[LIGHT, -1, -1]]).expand(4, -1)

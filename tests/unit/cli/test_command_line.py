@@ -410,6 +410,7 @@ def test_print_config_shows_the_complete_config_on_stdout(capsys):
     assert shown.err == ""
 
 
+@pytest.mark.filterwarnings("always:no seed can be kept")
 def test_a_run_that_can_keep_no_seed_is_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main.main(["train", "--task", "tiny", "--set", "episode_length=2", "--dry-run"]) == 0

@@ -5,9 +5,10 @@ next.
 import pytest
 import torch
 from support.declared_actions import declared
+from support.manual_gates import by_hand
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.config.groups import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.data.feed import Feed
 from morphogen.rules.legality import action_masks
 from morphogen.testing.builders.scenes import make_slots
@@ -31,7 +32,7 @@ def world():
 
 def grown(**fields):
     """Three envs on their way, each with a seed that is being blended in from epoch 2 on."""
-    life = LifecycleSpec(min_training_epochs=1, min_gradient_health=0.0)
+    life = by_hand(min_training_epochs=1, min_gradient_health=0.0)
     setup = tiny_setup(envs=3, episode_length=LENGTH, lifecycle=life, **fields)
     return world_of(setup, control=declared(setup.spec, STEPS))
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extras import needs_extra
 from support.ledgers import expected_ledger
+from support.manual_gates import by_hand
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 import morphogen as mg
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.parts import ARMS
 from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
@@ -51,9 +51,7 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
 @needs_extra("schedules")
 @pytest.mark.slow
 def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
-    setup = tiny_setup(
-        policy_name="full_cycle", episode_length=20, envs=2, lifecycle=LifecycleSpec()
-    )
+    setup = tiny_setup(policy_name="full_cycle", episode_length=20, envs=2, lifecycle=by_hand())
     found, _ = played(setup, "full_cycle", 2)
     host, _ = played(setup, "wait", 2)
     slots = len(setup.net.slots)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.manual_gates import by_hand
 from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
 from support.small_states import advance_counters
 
 import morphogen as mg
 from morphogen.config.fields import to_settings
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits, resolve
 from morphogen.config.task import TASKS
@@ -198,7 +198,7 @@ def live(worth: list[float], epochs: int = 120):
     """Envs under the rules: an empty host on a plateau, healthy gradients, seeds worth the given
     points each.
     """
-    lifecycle, policy = LifecycleSpec(), rules_of(2, length=epochs)
+    lifecycle, policy = by_hand(), rules_of(2, length=epochs)
     whole = free(*([{}, {}] for _ in worth))
     hidden, seen = policy.initial_hidden(len(worth)), []
     points = torch.tensor(worth).unsqueeze(-1).expand(-1, 2)

@@ -4,15 +4,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.manual_gates import by_hand
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate
 from morphogen.testing.builders.scenes import make_slot
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import AlphaMode, Check, Stage
 
 S = Stage
-PERMISSIVE, STRICT = LifecycleSpec(), LifecycleSpec(permissive_gates=False)
+PERMISSIVE, STRICT = by_hand(), by_hand(permissive_gates=False)
 UP = {
     S.GERMINATED: S.TRAINING,
     S.TRAINING: S.BLENDING,
@@ -121,9 +121,7 @@ def test_numbers_that_are_not_numbers_never_pass(stage, spec, leaf):
 def test_a_gate_never_opens_for_a_move_that_is_no_transition(slots, to, permissive):
     target = torch.full_like(slots.stage, int(to))
     accuracy = torch.full((len(slots),), 80.0)
-    passed, failed = check_gate(
-        slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive)
-    )
+    passed, failed = check_gate(slots, accuracy, target, spec=by_hand(permissive_gates=permissive))
     here = [stage for stage, up in UP.items() if up == to] + (
         [S.HOLDING] if to is S.BLENDING else []
     )
@@ -151,7 +149,7 @@ BETTER = {
 
 @given(slot_states(), st.sampled_from(list(BETTER)), st.booleans())
 def test_improving_one_input_never_turns_pass_into_fail(slots, leaf, permissive):
-    spec = LifecycleSpec(permissive_gates=permissive)
+    spec = by_hand(permissive_gates=permissive)
     if leaf == "gradient_valid":  # measuring an exploding gradient is news, and no improvement
         slots = slots.replace(exploding=torch.zeros_like(slots.exploding))
     better = slots.replace(**{leaf: BETTER[leaf](getattr(slots, leaf))})
@@ -169,7 +167,7 @@ def up(slots, spec, accuracy=60.0):
 
 
 def test_limits_of_the_configuration_are_the_ones_asked_for():
-    spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
+    spec = by_hand(min_training_epochs=2, min_gradient_health=0.2)
     early = {"epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}
     slots = make_slot(stage=S.TRAINING, **early)
     assert ask(slots, spec) == (True, set())

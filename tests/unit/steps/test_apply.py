@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.manual_gates import by_hand
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import legal
@@ -33,7 +33,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, AlphaMode, Check, Curve, Gate, Stage
 
 S = Stage
-PLAIN = LifecycleSpec()
+PLAIN = by_hand()
 MARKS = {
     "stage",
     "previous_stage",
@@ -305,7 +305,7 @@ def test_without_a_measured_accuracy_only_waiting_is_done():
 @given(st.data(), slot_states(max_envs=2))
 def test_every_legal_pair_is_executed_unless_its_gate_says_no(data, slots):
     allow = data.draw(limits(slots))
-    spec = LifecycleSpec(permissive_gates=data.draw(st.booleans()))
+    spec = by_hand(permissive_gates=data.draw(st.booleans()))
     legality = legal(slots, allow)
     op, place = (
         data.draw(st.sampled_from(list(Op))),

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_measurements import make_train_metrics, make_validation
+from support import manual_gates
 from support.small_states import advance_counters
 
-from morphogen.config.groups import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.rules.legality import legal
 from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.steps.govern_step import first_snapshot, govern
@@ -346,7 +347,7 @@ def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
         now = now.replace(slots=advance_counters(now.slots))
         shown.append(S(now.slots.stage.item()))
         germinate.append(legal(now.slots, make_limits(now.slots))[0, Op.GERMINATE, 0].item())
-        now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
+        now, _ = tick(now, lifecycle=manual_gates.by_hand(embargo_epochs=embargo))
     assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
     assert germinate == [False] * (embargo + 2) + [True]
 

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.made_up_rollouts import observation
+from support.manual_gates import by_hand
 from support.profiles import one_in
 from support.slot_invariants import broken_invariants
 from support.small_states import advance_counters
@@ -31,8 +32,8 @@ from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import TRANSITIONS, AlphaMode, Gate, Removal, Stage
 
 S = Stage
-PLAIN = LifecycleSpec()
-AUTO = LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"))
+PLAIN = by_hand()
+AUTO = by_hand(auto_forward=("TRAIN", "BLEND", "HOLD"))
 MEASURED = {
     "gradient_valid": True,
     "gradient_health": 1.0,
@@ -131,7 +132,7 @@ def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, emba
     after the removal.
     """
     slots, heads = removed(path)
-    spec = LifecycleSpec(embargo_epochs=embargo)
+    spec = by_hand(embargo_epochs=embargo)
     world, _, report = step(make_state(slots), heads, spec)
     assert report.removal.item() == (Removal.RAMP if path == "ramp" else Removal.NONE)
     shown = [(S(world.slots.stage.item()), world.slots.epochs_in_stage.item())]
@@ -172,9 +173,7 @@ def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
 
 @given(
     slot_states(),
-    st.sampled_from(
-        [PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("BLEND", "HOLD"))]
-    ),
+    st.sampled_from([PLAIN, AUTO, by_hand(permissive_gates=False, auto_forward=("BLEND", "HOLD"))]),
     st.sampled_from([0, 1, 1000]),
     st.sampled_from([-100.0, 0.0, 100.0]),
 )
@@ -208,11 +207,11 @@ def test_without_auto_forward_only_a_fading_seed_moves(slots):
 
 @given(slot_states(), st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))), st.booleans())
 def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permissive):
-    spec = LifecycleSpec(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
+    spec = by_hand(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
     world = make_state(slots)
     after, report = tick(world, lifecycle=spec)
     # HOLD is asked after the ramp's tick
-    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))
+    ramped, _ = tick(world, lifecycle=by_hand(permissive_gates=permissive))
     to = {
         "TRAIN": (S.GERMINATED, S.TRAINING),
         "BLEND": (S.TRAINING, S.BLENDING),

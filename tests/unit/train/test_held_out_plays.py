@@ -2,6 +2,8 @@
 nothing of a run.
 """
 
+import re
+
 import pytest
 
 import morphogen as mg
@@ -34,12 +36,14 @@ def run(tmp_path_factory):
 def test_the_policy_plays_before_the_first_round_and_every_so_often_its_rivals_once(run):
     found = plays_of(run[0])
     assert [(play.policy, play.rounds) for play in found] == [
-        ("ppo", 0), ("wait", 0), ("heuristic", 0), ("ppo", 2), ("ppo", 4)
+        ("wait", 0), ("heuristic", 0), ("ppo", 0), ("ppo", 2), ("ppo", 4)
     ]  # fmt: skip
     assert {len(play.network_value) for play in found} == {2}  # envs / 4
     env = mg.make(mg.RunSpec(**FIELDS), instances="held-out")
-    alone = mg.play(env, "wait", episodes=2).network_value
-    assert found[1].network_value == pytest.approx(alone.tolist())
+    alone = mg.play(env, "wait", episodes=2)
+    assert found[0].network_value == pytest.approx(alone.network_value.tolist())
+    assert found[0].score == pytest.approx(alone.committed_accuracy.tolist())
+    assert found[0].params == tuple(alone.params)
 
 
 def test_the_last_play_is_that_of_the_policy_as_it_was_then(run):
@@ -73,7 +77,10 @@ def test_a_greedy_policy_draws_nothing_in_its_plays_and_at_the_end(tmp_path, cap
     assert last == pytest.approx(greedy[:2].tolist(), abs=1e-6)
     shown = capsys.readouterr()
     assert "the same for every policy; ppo takes its likeliest actions" in shown.out
-    assert "held-out after round 0  wait: value 0.05 on 2 held-out instances" in shown.err
+    wait = "held-out after round 0, wait: accuracy 5.0 %, parameters 150, value 0.050\n"
+    assert wait in shown.err
+    ppo = r"held-out after round 2, ppo: .*, value .* \(wait: 5.0 %, 150, 0.050\)\n"
+    assert re.search(ppo, shown.err)
 
 
 def resolved(**fields):

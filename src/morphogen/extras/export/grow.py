@@ -197,7 +197,6 @@ def _defaults(data: Any, epochs: int, price: float) -> dict[str, Any]:
             "batch": BATCH,
             "minibatches": min(MOST_MINIBATCHES, math.ceil(samples / BATCH)),
         },
-        "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
         "heuristic": {"first_epoch": 0, "min_plateau": 0},
         "instance": {"param_price": [price, price]},
         "reward": {"rule": "value"},

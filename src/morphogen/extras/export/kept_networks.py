@@ -1,5 +1,6 @@
 """The networks that a run keeps of its final evaluation: written, and read back."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,12 @@ class NetworkKeeper:
             self._files |= files_of
             self._faults += [fault_of] if fault_of and fault_of not in self._faults else []
 
-    def write(self, folder: RunDirectory) -> None:
-        """Write the networks, each file at once, and delete the files of an earlier evaluation."""
+    def write(self, folder: RunDirectory) -> list[str]:
+        """Write the networks, each file at once, and delete the files of an earlier evaluation;
+        return what the best one of the run's policy is, and how to take it home.
+        """
         if not folder.is_writer:
-            return
+            return []
         for name, data in self._files.items():
             with folder.saving():
                 (folder.path / NETWORKS).mkdir(exist_ok=True)
@@ -83,6 +86,12 @@ class NetworkKeeper:
             self._delete_old(folder)
         if self._faults:
             raise CheckpointError("; ".join(self._faults))
+        return [
+            line
+            for row in list_networks(folder.path)
+            if (row["arm"], row["pick"]) == (TRAINED, BEST)
+            for line in describe_network(folder.path, row, self._setup.task.score_name)
+        ]
 
     def _delete_old(self, folder: RunDirectory) -> None:
         kept = {f"{NETWORKS}/{name}" for name in self._files}
@@ -125,6 +134,15 @@ class NetworkKeeper:
             "config": dump_config(setup.spec),
         }
         return pack_network(normalise(made, setup), described)
+
+
+def describe_network(run: Path, row: Row, score: str) -> list[str]:
+    """Return two lines: a kept network, and the command that exports it.  score: its name."""
+    return [
+        f"best network of {row['policy']}: {run / row['file']}: {row['parameters']:,} parameters, "
+        f"{score} {row['score']:.1f} %, value {row['value']:.3f}",
+        f"take it home: morphogen export {shlex.quote(str(run))} --out grown.pt2",
+    ]
 
 
 def choose(result: ArmResult, mode: str) -> dict[str, int]:

@@ -102,6 +102,8 @@ class HeldOutPlayed(RunEvent):
     policy: str
     rounds: Count  # that the policy had learned for
     network_value: tuple[Real, ...]  # per instance, the same for every play of the run
+    score: tuple[Real, ...] = ()  # of the delivered networks, in percent
+    params: tuple[Count, ...] = ()  # of the same, with the host
 
 
 class RunCompleted(RunEvent):

@@ -83,11 +83,11 @@ SETTINGS = {
 def rows_of(path, kinds=None):
     """The events of a run as rows of plain values."""
     places = attrgetter("name", "severity", "round", "epoch", "env", "episode", "slot")
-    return json.loads(
-        json.dumps(
-            [[*places(event), event.data.payload()] for event in mg.events(path, kinds=kinds)]
-        )
-    )
+    rows = [[*places(event), event.data.payload()] for event in mg.events(path, kinds=kinds)]
+    for row in rows:
+        if row[0] == "HeldOutPlayed":
+            del row[-1]["score"], row[-1]["params"]  # fields that are younger than the logs
+    return json.loads(json.dumps(rows))
 
 
 def recorded(name):

@@ -21,7 +21,6 @@ VERSIONS_OF_TORCHRL = ("log/run_directory.py",)
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",
-    "config/task.py",
     "data/instance_process.py",
     "data/instances.py",
     "state/env.py",
@@ -39,7 +38,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
         SEQUENCES,
     ),
     "cifar": (r"(?i)cifar", ()),
-    "fashion": (r"(?i)fashion", ()),
+    "fashion": (r"(?i)fashion", ("config/task.py",)),  # the default
     "mnist": (r"(?i)mnist", ()),
     "streaming": (r"StreamedFeed|as_stored|ThreadPool", ()),
     "compiler": (r"CompiledUnits|compiler_options|warm_up\b", ()),

@@ -37,8 +37,8 @@ or stderr could not be written, 8 a process of several failed, 128 and the numbe
 stopped the run.
 
 examples:
-  morphogen train                              train a policy where the needs of a host change
-  morphogen train --preset digits              the easy task: instances are observed
+  morphogen train                              train a policy that grows networks on pictures
+  morphogen train --preset digits              handwritten digits, with 90 rounds
   morphogen train --preset smoke               very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it

@@ -33,7 +33,15 @@ from morphogen.config.instance_spec import (
     reference_instance,
     variable_parameters,
 )
-from morphogen.config.parts import DATASETS, HOSTS, KINDS, LOSSES, SCORES
+from morphogen.config.parts import (
+    DATASETS,
+    FILE_POLICIES,
+    HOSTS,
+    KINDS,
+    LOSSES,
+    POLICIES,
+    SCORES,
+)
 from morphogen.config.registry import NAME, Registry
 from morphogen.vocab.objective import ACCURACY, CROSS_ENTROPY, DELIVERED, OBJECTIVES
 
@@ -106,8 +114,8 @@ class TaskSpec(Spec):
     """Score in 0 .. 1, higher is better: name in `SCORES`, or a function (output, target) -> [B];
     None = the usual one of the loss.
     """
-    rivals: tuple[str, ...] = ()
-    """Policies that the final evaluation plays besides the usual rivals."""
+    rivals: Annotated[tuple[str, ...], Names()] = ()
+    """Policies that the final evaluation plays besides the usual rivals, where a run can."""
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)
     """Of the run, in the form of a config file."""
 
@@ -146,6 +154,8 @@ class TaskSpec(Spec):
         known = [slot.name for slot in host.all_slots]
         images = len(host.input_shape) == 3
         channels = host.input_shape[0]
+        policies = (*POLICIES, *FILE_POLICIES) if self.rivals else ()
+        unknown = {name.partition(":")[0] for name in self.rivals} - {*policies}
         per_channel = f"{channels} numbers, one per input channel"
         return {
             "name": (
@@ -161,6 +171,7 @@ class TaskSpec(Spec):
                 not impaired_parameters(self.instance, host, self.labelled),
                 f"{' and '.join(variable_parameters(host, self.labelled))} alone",
             ),
+            "rivals": (not unknown, f"names out of {', '.join(policies)}"),
             "score": (
                 self.score_name,
                 f"one of {', '.join(SCORES)}, or a function, with the loss {self.loss}",
@@ -209,7 +220,7 @@ TASKS: Registry[TaskSpec] = Registry(
     is_part=lambda part: isinstance(part, TaskSpec),
     core=vars(read_tasks(__file__, CnnSpec)),
 )
-DEFAULT_PRESET = "digits_regimes" if "digits_regimes" in TASKS else DEFAULT_TASK
+DEFAULT_PRESET = "fashion" if "fashion" in TASKS else DEFAULT_TASK
 PRESETS: Registry[Settings] = Registry(
     "preset",
     setting="preset",

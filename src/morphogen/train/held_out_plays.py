@@ -3,12 +3,15 @@ round.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from morphogen.config.parts import LEARNERS
 from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RIVALS, RunSpec
 from morphogen.env.policies import Arm, build_arm, greedy_arm
+from morphogen.env.setup import Setup
+from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, play_arm
 from morphogen.log.kinds.run import HeldOutPlayed
 from morphogen.log.run_directory import RunDirectory
@@ -93,6 +96,16 @@ def own_arm(scheduler: Scheduler) -> Arm:
     return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
 
 
+def task_rivals(setup: Setup) -> list[str]:
+    """Return the rivals of the task that can play under the settings of the run."""
+    names: list[str] = []
+    for name in setup.task.rivals:
+        with suppress(ConfigError):
+            build_arm(name, setup)
+            names.append(name)
+    return names
+
+
 def run_final_evaluation(
     scheduler: Scheduler, halt: Callable[[], object], keepers: Iterable[Keeper]
 ) -> tuple[ArmResult, ...] | None:
@@ -108,7 +121,7 @@ def run_final_evaluation(
     results: list[ArmResult] = []
     setup = scheduler.setup
     spec = setup.spec
-    rivals = (*RIVALS, *setup.task.rivals, *setup.kind.rivals(setup))
+    rivals = (*RIVALS, *task_rivals(setup), *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if any(setup.exchange.facts(bool(halt()))):
             return None

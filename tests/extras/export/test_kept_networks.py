@@ -19,6 +19,7 @@ from morphogen.errors import DataError
 from morphogen.extras.export.kept_files import list_networks
 from morphogen.extras.export.kept_networks import choose, load_network
 from morphogen.extras.inspection.inspect_run import inspect_path
+from morphogen.log.console import Console
 from morphogen.state import rng
 
 EPISODES = 6
@@ -30,7 +31,6 @@ FIELDS = {
     "policy_name": "heuristic",
     "heuristic": {"first_epoch": 0, "min_plateau": 0, "max_cost": 1.0, "min_worth": -100.0},
     "telemetry": {"level": "normal"},
-    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
 }
 ARMS = ("wait", "random", "trained")
 
@@ -40,7 +40,8 @@ def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    mg.train_ppo_vectorized(**FIELDS, out=path)
+    with (path.parent / "printed").open("w") as printed:
+        mg.train_ppo_vectorized(**FIELDS, out=path, console=Console(quiet=True, out=printed))
     # layers of torch draw their first values from this generator
     assert torch.get_rng_state().equal(before)
     return path
@@ -79,6 +80,15 @@ def start_of(run, row):
     weights = {"weights": [str(run / row["file"])]}
     env = mg.make(spec, keys=keys, instances="held-out", host=weights)
     return env, env.reset(episode)[0]
+
+
+def test_the_summary_names_the_best_network_and_the_command_that_exports_it(run):
+    best = rows_of(run)["trained", "best"]
+    size = f"{best['parameters']:,} parameters, accuracy {best['score']:.1f} %"
+    assert f"""
+best network of heuristic: {run}/{best["file"]}: {size}, value {best["value"]:.3f}
+take it home: morphogen export {run} --out grown.pt2
+""" in (run.parent / "printed").read_text()
 
 
 def test_a_kept_network_scores_like_its_env_and_so_does_an_env_that_starts_from_it(run):

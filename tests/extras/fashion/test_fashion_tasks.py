@@ -19,3 +19,16 @@ def test_every_task_of_the_table_is_there_and_no_other():
 @pytest.mark.parametrize("name", ROWS)
 def test_host_slots_and_sizes_are_those_of_the_table(name):
     assert task_sizes(name) == ROWS[name]
+
+
+@needs_extra("schedules")
+def test_the_best_schedule_is_a_rival_where_its_actions_exist():
+    spec = mg.RunSpec(preset="fashion", envs=2)
+    assert task_rivals(build_setup(mg.resolve(spec))) == ["fashion_schedule"]
+    narrow = replace(spec, slots=("r1c1",), episode_length=4)
+    assert task_rivals(build_setup(mg.resolve(narrow))) == []
+
+
+def test_a_rival_that_no_one_knows_is_refused():
+    with pytest.raises(mg.ConfigError, match='rivals: expected names out of .*wait.*, got .*"wiat"'):
+        replace(TASKS["fashion"], name="mine", rivals=("wiat",))

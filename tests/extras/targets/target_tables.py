@@ -53,7 +53,6 @@ def task(loss="mse", targets=NUMBERS, *, factory=Dense, score=None, **fields):
         loss=loss,
         score=score,
         defaults={
-            "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
             "data": {"minibatches": 3, "batch": 8},
             "episode_length": 6,
         },

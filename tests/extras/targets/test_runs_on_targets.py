@@ -34,7 +34,6 @@ targets = {"mse": numbers, "bce_with_logits": numbers > 0}
 defaults = {
     "episode_length": 4,
     "data": {"minibatches": 4, "batch": 16},
-    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
 }
 for loss, target in targets.items():
     own = {"dataset": mg.from_arrays(loss, x, target), "host": mg.host_from_module(Net)}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_up_measurements import make_train_metrics, make_validation
 from support import manual_gates
+from support.made_up_measurements import make_train_metrics, make_validation
 from support.small_states import advance_counters
 
 from morphogen.config.groups import GovernorSpec

@@ -7,12 +7,15 @@ For readers who train hosts on real images that come with the package.
     tasks         the tasks `fashion` and `fashion_full`
     fashion.npz   8,000 training, 2,000 validation and 2,000 test images, each class equally often;
                   `python -m bench.data.fashion FOLDER` makes it of the official files
+    schedule      the policy `fashion_schedule`, a rival of every run of `fashion`: the schedule in
+                  `schedule.json`, which `morphogen tune` found on training instances
     LICENSE       of the images: MIT, Zalando SE
 
 The official files are looked for in the folder of data files, then where the Debian package
 `dataset-fashion-mnist` puts them.  Nothing is downloaded; `morphogen data fashion_full` names the
 command that installs them.
 
-The extra plugs in at the entry points `morphogen.tasks` and `morphogen.datasets`.
+The extra plugs in at the entry points `morphogen.tasks`, `morphogen.datasets` and
+`morphogen.policies`.
 `tasks` loads no torch, `files` does.
 """

@@ -1,0 +1,156 @@
+"""Worth of growing in each task, on training instances: `python -m bench.studies.worlds
+[--only TASK ...] [--on N] [--trained RUN ...] [--table]`.
+
+Every schedule that germinates one seed in the first epoch and keeps it, or none, plays the same
+instances in two worlds each.  Under the prices of the task that gives the value of the host alone,
+of the best static network, and of the best one of each instance, which is picked in one world and
+judged in the other: nobody who is not shown the worlds can do better with one seed.  The rules
+`heuristic` play the same instances.  `--trained` adds policies of runs from their closing tables.
+
+Large tasks are cut: fewer epochs and minibatches, which the file names.  Tasks whose data is
+missing are left out, and named.  `bench/results/worlds.json` keeps the rows of tasks that are not
+measured again; `--table` prints the table of bench/README.md from it.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.harness.machine import machine_facts
+from bench.studies.landscape import WORLDS, measure_landscape, value_at_prices
+from morphogen.config.config_files import build_spec
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.task import TASKS
+from morphogen.device.transfers import Transfers
+from morphogen.env.policies import build_arm
+from morphogen.env.setup import build_setup
+from morphogen.errors import DataError
+from morphogen.evaluation.arms import PlayContext
+from morphogen.extras.search.instance_sets import play_values, training_instances
+
+FILE = Path(__file__).parents[1] / "results" / "worlds.json"
+CUT = {"episode_length": 12, "data": {"batch": 16, "minibatches": 16, "val_samples": 250}}
+SIZES: dict[str, dict[str, Any]] = {  # settings besides those of the task
+    "fashion": {},
+    "fashion_full": CUT,
+    "mnist5k": CUT,
+    "mnist1d": CUT,
+    "shakespeare": {
+        "episode_length": 12,
+        "data": {"batch": 8, "minibatches": 16, "val_samples": 128},
+    },
+    "negative": {},
+}
+FREE = {"instance": {"param_price": [0.0, 0.0]}}
+DIGITS = 4
+Row = dict[str, Any]
+
+
+def measure_world(task: str, count: int) -> Row:
+    """Measure a task on `count` training instances in two worlds each."""
+    began = time.perf_counter()
+    priced = resolve(build_spec({"task": task}, SIZES[task]))
+    free = resolve(build_spec({"task": task}, SIZES[task] | FREE))
+    setup = build_setup(priced)
+    found = measure_landscape(free, count)
+    prices = priced.instance.param_price
+    worth = value_at_prices(found, prices, budget=setup.budget)
+    accuracy = {row["grows"]: 100 * float(np.mean(row["accuracy"])) for row in found["schedules"]}
+    best = worth["best_fixed"]
+    return {
+        "host_parameters": setup.net.host_size,
+        "instances": count,
+        "settings": SIZES[task],
+        "prices": list(prices),
+        "score": {"host": accuracy["nothing"], "best static": accuracy[best["grows"]]},
+        "static": best["grows"],
+        "largest_gain": max(accuracy.values()) - accuracy["nothing"],
+        "value": {
+            "host": worth["nothing"],
+            "heuristic": score_rules(priced, count),
+            "best static": best["value"],
+            "best of each": worth["best_of_each"],
+        },
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def score_rules(spec: RunSpec, count: int) -> float:
+    """Mean value of the rules `heuristic` on the same instances and worlds."""
+    setup = build_setup(spec)
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
+    policy = build_arm("heuristic", setup).policy
+    instances = training_instances(spec, count)
+    values = [play_values(context, instances, world, policy=policy) for world in range(WORLDS)]
+    return float(np.mean(values))
+
+
+def read_trained(runs: Sequence[Path]) -> dict[str, list[Row]]:
+    """Return the means of the closing tables of runs, by task: a row per run."""
+    by_task: dict[str, list[Row]] = {}
+    for run in runs:
+        config = json.loads((run / "config.json").read_text())
+        policies = json.loads((run / "result.json").read_text())["policies"]
+        means = {
+            name: {key: float(np.mean(columns[key])) for key in ("network_value", "params")}
+            for name, columns in policies.items()
+        }
+        by_task.setdefault(config["task"], []).append({"seed": config["seed"], **means})
+    return by_task
+
+
+def markdown(results: Row) -> str:
+    """Return the table of bench/README.md."""
+    lines = [
+        "| task | host: parameters, score % | value alone | heuristic | best static net | best of "
+        "each | best static net, its score % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for task, row in results["worlds"].items():
+        value, score = row["value"], row["score"]
+        numbers = " | ".join(f"{value[name]:.3f}" for name in value)
+        host = f"{row['host_parameters']:,}, {score['host']:.1f}"
+        best = f"{row['static']}, {score['best static']:.1f}"
+        lines.append(f"| `{task}` | {host} | {numbers} | {best} |")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print, write after every task."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="TASK")
+    parser.add_argument("--on", type=int, default=8, metavar="N", help="instances (default 8)")
+    parser.add_argument("--trained", nargs="*", type=Path, default=[], metavar="RUN")
+    parser.add_argument("--table", action="store_true", help="print the table of the file")
+    parser.add_argument("--json", type=Path, default=FILE, metavar="FILE")
+    given = parser.parse_args(words)
+    found: Row = json.loads(given.json.read_text()) if given.json.exists() else {"worlds": {}}
+    if given.table:
+        print(markdown(found))
+        return
+    torch.set_num_threads(1)
+    found["machine"] = machine_facts(device="cpu", threads=1)
+    found.setdefault("trained", {}).update(read_trained(given.trained))
+    for task in given.only:
+        try:
+            row = measure_world(task, given.on)
+        except DataError as error:
+            print(f"{task}: left out: {error}")
+            continue
+        found["worlds"][task] = {**row, "question": TASKS[task].question}
+        text = json.dumps(found, indent=1)
+        given.json.write_text(text + "\n")
+        print(f"{task}: {row['seconds']:.0f} s; values {row['value']}")
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

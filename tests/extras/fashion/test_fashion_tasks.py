@@ -1,9 +1,15 @@
 """The tasks of Fashion-MNIST, against numbers written out by hand."""
 
+from dataclasses import replace
+
 import pytest
+from support.extras import needs_extra
 from support.task_sizes import task_sizes
 
+import morphogen as mg
 from morphogen.config.task import TASKS
+from morphogen.env.setup import build_setup
+from morphogen.train.held_out_plays import task_rivals
 
 # task: host parameters, default slots, batch, episode length
 ROWS = {

@@ -85,7 +85,7 @@ def test_hosts_and_seeds_train_as_modules_with_an_optimiser_each(loss):
     optimisers = [optimiser_of(module) for module in modules]
     plan = small_states.plan(state, net)
     asked = small_states.every(state, net)
-    for epoch in range(3):
+    for epoch in range(2):
         progress = start_epoch(state, plan, net=net)
         for m in range(2):
             index = small_states.integers(0, len(train), envs, SAMPLES, seed=10 * epoch + m)

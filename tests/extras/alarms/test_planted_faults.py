@@ -110,5 +110,5 @@ def test_a_planted_fault_has_its_alarm(fault, tmp_path, monkeypatch):
     change, alarm, rounds = FAULTS[fault]
     monkeypatch.setattr("morphogen.train.loop.build_learner", lambda spec: Faulty(change))
     with suppress(mg.TrainingDiverged):  # of the faults with which no step can be taken
-        mg.train_ppo_vectorized(**{**FIELDS, "envs": 32, "rounds": rounds}, out=tmp_path / "run")
+        mg.train_ppo_vectorized(**{**FIELDS, "rounds": rounds}, out=tmp_path / "run")
     assert alarm in alarms(tmp_path / "run")

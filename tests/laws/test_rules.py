@@ -412,13 +412,13 @@ def test_the_laws_hold(rule, given, ways, request):
     name = request.node.callspec.id
     compiled = name.rpartition(".")[2] in rules.__all__  # in `test_compiled.py`
     skip = {*ways.get("skip", ()), *(["graph"] if compiled else [])}
-    check_rule(rule, given, examples=one_in(10), name=name, **{**ways, "skip": skip})
+    check_rule(rule, given, examples=one_in(5), name=name, **{**ways, "skip": skip})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REWARDS)
 def test_the_laws_of_rewards_hold(name):
-    check_reward(reward_rule(name), examples=one_in(10), name=name, **REWARDS[name])
+    check_reward(reward_rule(name), examples=one_in(6), name=name, **REWARDS[name])
 
 
 @given(steps=strategies.reward_episodes(max_steps=3))

@@ -30,7 +30,6 @@ def spec_of(task: str, level: str, placement: str, amp: str, cifar: Path) -> Run
     wide: dict[str, Any] = (
         {"host": HostSpec(width=1), "envs": 2} if task.startswith("cifar") else {}
     )
-    slots = {"slots": ("r0c0",)} if task == "tiny" else {}
     return tiny(
         task=task,
         rounds=1,
@@ -40,7 +39,6 @@ def spec_of(task: str, level: str, placement: str, amp: str, cifar: Path) -> Run
         engine=EngineSpec(devices=("cpu",), amp=amp),
         ppo=PpoSpec(epochs=1, minibatches=2),
         **wide,
-        **slots,
     )
 
 

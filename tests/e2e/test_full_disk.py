@@ -12,8 +12,8 @@ from morphogen.config.config_files import parse_config
 from morphogen.train import checkpoint_store
 from morphogen.train.train import resume, train_ppo_vectorized
 
-ROUNDS, SIZE = 6, "900k"  # room for two checkpoints, and not for a third
-CONFIG = """{"preset": "smoke", "rounds": 6, "episode_length": 3, "final_episodes": 2,
+ROUNDS, SIZE = 4, "900k"  # room for two checkpoints, and not for a third
+CONFIG = """{"preset": "smoke", "rounds": 4, "episode_length": 2, "final_episodes": 1,
 "ppo": {"epochs": 1, "minibatches": 1}, "engine": {"threads": 1, "devices": ["cpu"]},
 "checkpoint": {"every_rounds": 1, "keep": 9}}"""
 RUN = """

@@ -6,8 +6,14 @@ import pytest
 from support.fuzz_inputs import KINDS
 from tools.fuzz import Trial
 
-EXAMPLES = {"commands": 80, "events": 50, "runs": 40}  # those that take longest; of the others
-MANY = 150
+EXAMPLES = {
+    "commands": 40,
+    "events": 20,
+    "runs": 15,
+    "config": 40,
+    "schedules": 40,
+}  # those that take longest; of the others
+MANY = 80
 
 
 @pytest.mark.parametrize("kind", KINDS)

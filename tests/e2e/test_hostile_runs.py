@@ -54,8 +54,8 @@ COMMANDS = {name: words for name, words in COMMANDS.items() if words.split()[0] 
 
 
 def spec(**fields):
-    """Two rounds of four epochs, saved after each."""
-    known = {"task": "tiny", "rounds": 2, "envs": 2, "episode_length": 4, "final_episodes": 2}
+    """Two rounds of two epochs, saved after each."""
+    known = {"task": "tiny", "rounds": 2, "envs": 2, "episode_length": 2, "final_episodes": 2}
     return tiny(**{**known, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
 
 

@@ -32,6 +32,8 @@ SMALL = [
     "1",
     "--envs",
     "4",
+    "--episode-length",
+    "3",
     "--final-episodes",
     "4",
     "--quiet",

@@ -23,7 +23,7 @@ SHORT = {
     **kill_runs.CONFIG,
     "rounds": 2,
     "envs": 2,
-    "episode_length": 6,
+    "episode_length": 4,
     "final_episodes": 2,
     "ppo": {"epochs": 1, "minibatches": 1},
 }

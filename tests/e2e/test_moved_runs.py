@@ -15,13 +15,13 @@ from morphogen.log.run_directory import own_directory
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import resume, train_ppo_vectorized
 
-ROUNDS = 3
-EPOCHS = 4
+ROUNDS = 2
+EPOCHS = 3
 TAKEN = "run directory {} was moved or deleted while it was in use"
 
 
 def spec(**fields):
-    """Three rounds of four epochs, saved after each."""
+    """Two rounds of three epochs, saved after each."""
     defaults = {
         "task": "tiny",
         "rounds": ROUNDS,
@@ -66,9 +66,9 @@ def alone(tmp_path_factory):
     [
         (1, True, None),
         (1, False, "folder"),
-        (6, True, "run"),
-        (6, False, "run"),
-        (6, False, None),
+        (4, True, "run"),
+        (4, False, "run"),
+        (4, False, None),
         (ROUNDS * EPOCHS, True, "run"),
         (ROUNDS * EPOCHS, False, "file"),
     ],
@@ -105,7 +105,7 @@ def test_a_moved_run_can_be_resumed_where_it_is_now(tmp_path):
     place = tmp_path / "run"
     moved = tmp_path / "moved"
     with pytest.raises(CheckpointError, match="was moved"):
-        train_ppo_vectorized(spec(), out=place, parts=before_epoch(6, lambda: place.rename(moved)))
+        train_ppo_vectorized(spec(), out=place, parts=before_epoch(4, lambda: place.rename(moved)))
     assert len(resume(moved).history) == ROUNDS
     assert main(["inspect", str(moved)]) == 0
 

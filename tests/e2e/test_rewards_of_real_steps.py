@@ -14,7 +14,7 @@ from morphogen.steps.score_step import score
 from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.vocab.action import RELEVANT, Head, Op
 
-EPOCHS, ENVS = 14, 8
+EPOCHS, ENVS = 10, 8
 every_rule = pytest.mark.parametrize("name", sorted(RULES))
 
 

@@ -11,7 +11,7 @@ from support.small_runs import tiny
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.run_log import events as read_all
 from morphogen.state.tensor_trees import load_tree
-from morphogen.train.loop import Hooks, Parts
+from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
@@ -84,16 +84,3 @@ def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_
     assert reported(tmp_path / "run")[-1].name == "RunCompleted"
     assert set(result.losses.failed) == {"Blocked", "Broken"}
     assert not result.losses.incomplete
-
-
-def test_a_sink_that_blocks_for_a_run_gets_every_round_once_it_is_free(plain, tmp_path):
-    sink = Blocked()
-
-    def free(summary, scheduler):
-        if summary.round == 1:
-            sink.free.set()
-
-    train_ppo_vectorized(
-        small(), parts=Parts(sinks=(sink,), hooks=Hooks(on_round=free)), out=tmp_path / "run"
-    )
-    assert [event.round for event in sink.events if event.name == "RoundCompleted"] == [0, 1]

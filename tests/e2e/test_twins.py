@@ -13,7 +13,7 @@ SEVEN = mg.TASKS["digits"].host.blueprints
 
 def open_env(task="digits", envs=4, **fields):
     lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
-    sizes = {"episode_length": 16, "data": {"minibatches": 2, "batch": 8}}
+    sizes = {"episode_length": 10, "data": {"minibatches": 2, "batch": 8}}
     return mg.make(task, envs=envs, lifecycle=lifecycle, **sizes, **fields)
 
 

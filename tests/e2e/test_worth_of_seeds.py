@@ -77,11 +77,16 @@ def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_
     torch.testing.assert_close(found.loss, bare.loss, rtol=0, atol=1e-2)
 
 
+EPOCHS = 12
+
+
 @functools.cache
 def random_run(every: int):
-    """Twenty epochs of 16 envs under random actions, of which every n-th is measured."""
+    """Epochs of 16 envs under random actions, of which every n-th is measured."""
     return live(
-        world_of(tiny_setup(envs=16, episode_length=20, attribution=AttributionSpec(every=every)))
+        world_of(
+            tiny_setup(envs=16, episode_length=EPOCHS, attribution=AttributionSpec(every=every))
+        )
     )
 
 
@@ -107,7 +112,7 @@ def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_i
             epoch.step.measured,
         )
         assert worth.measured.all() == (
-            (t + 1) % every == 0 or t == 19 or not worth.forwards.gt(1).any()
+            (t + 1) % every == 0 or t == EPOCHS - 1 or not worth.forwards.gt(1).any()
         )
         seed = (after.stage >= Stage.BLENDING) & (after.stage <= Stage.FOSSILIZED)
         fresh = after.contribution_valid & (after.since_measured == 0)

@@ -138,8 +138,9 @@ def all_kinds(net: Net) -> EnvState:
         list(itertools.product(map(int, net.modules), (1, 2, 3), map(int, stages)))
     )
     envs = -(-len(kinds) // len(net.slots))
-    # an env holds different blueprints
-    order = torch.arange(envs * len(net.slots)) * 5 % len(kinds)
+    # an env holds different blueprints; a step without a common divisor reaches all kinds
+    step = 5 if len(kinds) % 5 else 7
+    order = torch.arange(envs * len(net.slots)) * step % len(kinds)
     blueprint, algorithm, stage = kinds[order].view(envs, len(net.slots), 3).unbind(-1)
     alpha = torch.where(
         stage == Stage.BLENDING, 0.05 + 0.95 * noise(*stage.shape), (stage > Stage.BLENDING).float()

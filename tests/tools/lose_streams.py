@@ -28,6 +28,8 @@ SMALL = [
     "tiny",
     "--envs",
     "2",
+    "--episode-length",
+    "4",
     "--final-episodes",
     "2",
     "--set",

@@ -67,26 +67,25 @@ def make_stale():
     return change
 
 
-LATE = 12  # rounds up to an alarm that waits for ten
-# fault -> (what is planted, the alarm, rounds); one pass where the fault shows in the first
+# fault -> (what is planted, the alarm, rounds up to it); one pass where the fault shows in the first
 FAULTS = {
-    "learning rate times 100": (scale_lr, "kl_extreme", 2),
+    "learning rate times 100": (scale_lr, "kl_extreme", 1),
     # Beside a learning rate with which a policy without it settles within a few rounds.
     "no entropy": (
         with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None),
         "entropy_collapse",
-        LATE,
+        12,
     ),
-    "rewards that are not finite": (lose_rewards, "update_skipped", 2),
+    "rewards that are not finite": (lose_rewards, "update_skipped", 1),
     "a policy that does not move": (
         with_settings(lr=1e-30, lr_end=None, epochs=1),
         "policy_frozen",
-        6,
+        3,
     ),
-    "masks of the env beside it": (swap_masks, "behaviour_gap", 4),
-    "stale log-probabilities": (make_stale(), "behaviour_gap", 4),
-    "another discount": (with_settings(gamma=0.5, epochs=1), "return_mismatch", 6),
-    "a critic that does not learn": (with_settings(value_coef=0.0, epochs=1), "critic_blind", LATE),
+    "masks of the env beside it": (swap_masks, "behaviour_gap", 1),
+    "stale log-probabilities": (make_stale(), "behaviour_gap", 2),
+    "another discount": (with_settings(gamma=0.5, epochs=1), "return_mismatch", 5),
+    "a critic that does not learn": (with_settings(value_coef=0.0, epochs=1), "critic_blind", 10),
 }
 
 

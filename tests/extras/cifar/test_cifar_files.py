@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from support.sample_bytes import sample_bytes
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
@@ -24,15 +25,6 @@ from morphogen.extras.cifar.files import (
 )
 
 RECORDS = 20
-
-
-def rows(samples):
-    """Each sample as bytes, to compare as sets."""
-    samples = samples.to("cpu")
-    return [
-        p.numpy().tobytes() + bytes([int(n)])
-        for p, n in zip(samples.inputs, samples.labels, strict=True)
-    ]
 
 
 def made_up(name, count=RECORDS):
@@ -93,9 +85,15 @@ def test_cifar_gives_a_tenth_of_its_training_files_to_validation(cifar):
     assert [
         len(part) for part in (splits_read.train, splits_read.validation, splits_read.test)
     ] == [90, 10, 20]
-    stored = [row for name in TRAIN for row in rows(read_binary(cifar / BINARY / f"{name}.bin"))]
-    assert sorted(rows(splits_read.train) + rows(splits_read.validation)) == sorted(stored)
-    assert rows(splits_read.test) == rows(read_binary(cifar / BINARY / f"{TEST}.bin"))
+    stored = [
+        row for name in TRAIN for row in sample_bytes(read_binary(cifar / BINARY / f"{name}.bin"))
+    ]
+    assert sorted(sample_bytes(splits_read.train) + sample_bytes(splits_read.validation)) == sorted(
+        stored
+    )
+    assert sample_bytes(splits_read.test) == sample_bytes(
+        read_binary(cifar / BINARY / f"{TEST}.bin")
+    )
 
 
 def test_binary_files_are_preferred_and_python_files_serve_as_well(cifar):

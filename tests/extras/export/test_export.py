@@ -1,7 +1,6 @@
 """Exported networks: the outputs of the env, in plain torch, and one more epoch of training."""
 
 import importlib.util
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from support import small_states
 from support.extras import rows_of_extra
 from support.module_nets import Dense, Skips, Tokens
+from support.plain_training import assert_equal_parameters, build_optimiser, take_step
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -49,6 +49,17 @@ NETS = {
 def grown(net):
     """Every blueprint by every algorithm in every stage of a seed that runs."""
     return small_states.nudge(small_states.all_kinds(net), net)
+
+
+def different_envs(state):
+    """Numbers of envs that together hold every blueprint, every algorithm and every stage."""
+    leaves = [getattr(state.slots, name) for name in ("blueprint", "algorithm", "stage")]
+    seen, chosen = set(), []
+    for i in range(len(state)):
+        held = {(k, code) for k, leaf in enumerate(leaves) for code in leaf[i].tolist()}
+        chosen += [] if held <= seen else [i]
+        seen |= held
+    return chosen
 
 
 def labelled(net, samples=30):
@@ -94,7 +105,7 @@ def test_torch_exports_the_network_with_its_own_operators_alone(name):
     net = NETS[name]()
     state = grown(net)
     _, inputs, _ = labelled(net, 5)
-    for i in range(0, state.batch_size[0], 3):
+    for i in different_envs(state):
         made = build_plain(net, state, i).eval()
         program = torch.export.export(made, (inputs,))
         used = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
@@ -131,33 +142,21 @@ NEAR = {"rtol": 1e-10, "atol": 1e-10}
 # `skips` has a bias before a normalisation: AdamW divides its gradient, all rounding, by 1e-8
 ROUNDED = {"rtol": 1e-10, "atol": 1e-9}
 SPEC = mg.HostSpec(lr=0.02, seed_lr=0.01)
-WAYS = [*itertools.product(OPTIMIZERS, ("constant", "cosine", "warmup_cosine"))]
-FEW = [WAYS[0], WAYS[-1]]  # sgd at a constant rate, adamw at a rate that rises and falls
+FEW = [("sgd", "constant"), ("adamw", "warmup_cosine")]
+COSINE = ("sgd", "cosine")
 
 
-def flat(parameters):
-    parts = [x.detach().flatten() for x in parameters]
-    return torch.cat([torch.zeros(0).double(), *parts])
-
-
-def plain_optimiser(module, spec):
-    """An optimiser of torch for a grown network, and its schedule."""
-    own = [x for name, x in module.named_parameters() if not name.startswith("slots.")]
-    groups = [{"params": own, "lr": spec.lr, "weight_decay": spec.weight_decay}]
-    groups += [{"params": slot.parameters()} for slot in module.slots.values()]
-    if spec.optimizer == "adamw":
-        optimiser = torch.optim.AdamW(groups, lr=spec.seed_lr, weight_decay=0)
-    else:
-        optimiser = torch.optim.SGD(groups, lr=spec.seed_lr, momentum=spec.momentum)
+def build_course(optimiser, spec):
+    """The schedule of torch that a spec stands for."""
     total = EPOCHS * MINIBATCHES
     warm = round(spec.warmup_share * total) if spec.schedule == "warmup_cosine" else 0
     if spec.schedule == "constant":
-        return optimiser, lr_scheduler.ConstantLR(optimiser, factor=1)
+        return lr_scheduler.ConstantLR(optimiser, factor=1)
     fall = lr_scheduler.CosineAnnealingLR(optimiser, T_max=total - warm)
     if not warm:
-        return optimiser, fall
+        return fall
     rise = lr_scheduler.LinearLR(optimiser, start_factor=1 / (warm + 1), total_iters=warm)
-    return optimiser, lr_scheduler.SequentialLR(optimiser, [rise, fall], milestones=[warm])
+    return lr_scheduler.SequentialLR(optimiser, [rise, fall], milestones=[warm])
 
 
 @pytest.mark.slow
@@ -167,20 +166,22 @@ def plain_optimiser(module, spec):
     [
         (name, *way)
         for name in sorted(NETS.keys() - {"tokens"})  # it has dropout
-        for way in (WAYS if name == "dense" else FEW)
+        for way in ([*FEW, COSINE] if name == "dense" else FEW)
     ],
 )
 def test_further_epochs_by_plain_torch_equal_the_epochs_of_the_env(name, optimizer, schedule):
-    """Every grown network as a module with an optimiser of torch, in double precision."""
+    """Grown networks as modules with an optimiser of torch, in double precision."""
     spec = replace(SPEC, optimizer=optimizer, schedule=schedule, warmup_share=0.3)
     how = {
         "optimizer": OPTIMIZERS[optimizer],
         "schedule": build_schedule(spec, MINIBATCHES, EPOCHS),
     }
     net = replace(NETS[name](), **how)
-    state = small_states.double(grown(net))
+    state = grown(net)
+    state = small_states.double(state[torch.tensor(different_envs(state))])
     made = [build_plain(net, state, i).double().train() for i in range(len(state))]
-    plain = [plain_optimiser(module, spec) for module in made]
+    optimisers = [build_optimiser(module, spec) for module in made]
+    courses = [build_course(optimiser, spec) for optimiser in optimisers]
     plan = small_states.plan(state, net)
     for epoch in range(EPOCHS):
         progress = start_epoch(state, plan, net=net)
@@ -190,30 +191,18 @@ def test_further_epochs_by_plain_torch_equal_the_epochs_of_the_env(name, optimiz
             progress, _ = train_minibatch(
                 progress, batch, plan, net=net, spec=spec, lifecycle=small_states.LIFECYCLE
             )
-            for i, (module, (optimiser, course)) in enumerate(zip(made, plain, strict=True)):
-                optimiser.zero_grad()
+            for i, module in enumerate(made):
                 logits = module(batch.inputs[i]).flatten(0, -2)
-                nn.functional.cross_entropy(
+                loss = nn.functional.cross_entropy(
                     logits, batch.labels[i].flatten(), ignore_index=-1
-                ).backward()
-                for group in optimiser.param_groups:
-                    nn.utils.clip_grad_norm_(group["params"], spec.max_grad_norm)
-                optimiser.step()
-                course.step()
+                )
+                take_step(optimisers[i], loss, spec)
+                courses[i].step()
         state, _ = finish_epoch(state, progress, plan, net=net)
         state = state.replace(clock=state.clock.replace(epoch=state.clock.epoch + 1))
     near = ROUNDED if name == "skips" else NEAR
     for i, module in enumerate(made):
-        own = [x for path, x in module.named_parameters() if not path.startswith("slots.")]
-        torch.testing.assert_close(flat(own), state.host.params[i], **near)
-        for name, slot in module.slots.items():
-            row = state.seeds[name, "params"][i]
-            body, gate = (
-                flat(slot.seed.parameters()),
-                flat(slot.gate.parameters() if slot.gate else ()),
-            )
-            torch.testing.assert_close(body, row[: len(body)], **near)
-            torch.testing.assert_close(gate, row[len(row) - len(gate) :], **near)
+        assert_equal_parameters(state, i, module, **near)
 
 
 def test_stored_samples_are_normalised_first():

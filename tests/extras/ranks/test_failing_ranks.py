@@ -84,7 +84,7 @@ def test_a_signal_to_the_command_stops_all_ranks(early, tmp_path):
 
 
 def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path):
-    flags = ("--rounds", "6", "--set", "checkpoint.every_rounds=1")
+    flags = ("--rounds", "4", "--set", "checkpoint.every_rounds=1")
     head = [*rank_jobs.TORCHRUN, "--max-restarts", "2", "-m", "morphogen"]
     with rank_jobs.start_job(head, tmp_path / "killed", *flags) as job:
         rank_jobs.wait_for_checkpoint(tmp_path / "killed")

@@ -20,11 +20,13 @@ from morphogen.train.train import resume, train_ppo_vectorized
 from tests.extras.ranks.rank_runs import differences
 from tests.extras.ranks.thread_ranks import run_ranks
 
+SMALL = {"rounds": 2, "envs": 8, "episode_length": 4, "final_episodes": 2}
+
 
 def train(out, ranks=2, stop=None, **fields):
     """Train on threads; `stop`: epochs after which every rank asks to stop."""
     saving = CheckpointSpec(every_rounds=1, keep=9)
-    spec = tiny(**{"rounds": 2, "envs": 8, "final_episodes": 2, "checkpoint": saving, **fields})
+    spec = tiny(**{**SMALL, "checkpoint": saving, **fields})
     return run_ranks(
         ranks, lambda it: train_ppo_vectorized(spec, out=out, exchange=it, parts=parts_of(stop))
     )
@@ -68,7 +70,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(
     alone, tmp_path, before, after
 ):
     out = tmp_path / "run"
-    assert [result.stopped for result in train(out, before, stop=8)] == [True] * before
+    assert [result.stopped for result in train(out, before, stop=6)] == [True] * before
     newest, _ = checkpoint_store.list_checkpoints(out / "checkpoints")
     assert newest.name == checkpoint_store.checkpoint_name(1, 2)
     assert [*list_records(out)] == [0]

@@ -94,7 +94,7 @@ def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
 @pytest.mark.slow
 def test_the_search_finds_what_is_best_where_it_is_played_again():
     setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("regime", "lifecycle", "observe", "instance")},
-                       task=ANYTIME, episode_length=30, blueprints=("norm",))  # fmt: skip
+                       task=ANYTIME, episode_length=20, blueprints=("norm",))  # fmt: skip
     instances = training_instances(setup.spec, 2)
     said: list[str] = []
     context = replace(context_of(setup), report=said.append)

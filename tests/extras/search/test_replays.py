@@ -48,7 +48,7 @@ def test_wider_hosts_have_the_size_of_what_was_grown_and_grow_nothing(played):
     for shift in (-1, 1):
         others = np.maximum(widths + shift, env.spec.host.width)
         for place, other in enumerate(others):
-            spec = env.spec.with_settings(host={"width": int(other)})
+            spec = env.spec.with_settings(host={"width": int(other)}, episode_length=1)
             near = mg.play(mg.make(spec, envs=3, seed=0, instances="held-out"), "wait", episodes=4)
             gap = abs(near.params[place] - grown.params[place])
             assert abs(wide.params[place] - grown.params[place]) <= gap

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from support import small_states
 from support.extras import needs_extra
+from support.plain_training import assert_equal_parameters, build_optimiser, take_step
 from target_tables import CASES, closeness, cubic, name_of, task
-from torch import nn
 
 import morphogen as mg
 from morphogen.state.measure import InputBatch
@@ -35,35 +35,6 @@ def score_by_hand(loss, output, target, train):
     return 100 * max(0.0, float(1 - unexplained.mean()))
 
 
-def optimiser_of(module):
-    spec = small_states.SPEC
-    own = [x for name, x in module.named_parameters() if not name.startswith("slots.")]
-    groups = [{"params": own, "lr": spec.lr, "weight_decay": spec.weight_decay}]
-    groups += [{"params": slot.parameters()} for slot in module.slots.values()]
-    return torch.optim.SGD(groups, lr=spec.seed_lr, momentum=spec.momentum)
-
-
-def learn(module, optimiser, loss, inputs, target):
-    optimiser.zero_grad()
-    LOSSES[loss](module(inputs), target).backward()
-    for group in optimiser.param_groups:
-        nn.utils.clip_grad_norm_(group["params"], small_states.SPEC.max_grad_norm)
-    optimiser.step()
-
-
-def assert_equal_parameters(net, state, i, module):
-    own = dict(module.named_parameters())
-    for leaf, part in net.host_layout.leaf_parts(state.host.params[i : i + 1]):
-        torch.testing.assert_close(part.view(leaf.shape), own[leaf.name].detach(), **EXACT)
-    for name, slot in module.slots.items():
-        stored = state.seeds[name, "params"][i]
-        for part, row in ((slot.seed, stored), (slot.gate, stored.flip(0))):
-            if part is not None:
-                flat = torch.cat([x.detach().flatten() for x in part.parameters()])
-                flat = flat if part is slot.seed else flat.flip(0)  # a gate is stored last
-                torch.testing.assert_close(row[: len(flat)], flat, **EXACT)
-
-
 @pytest.mark.slow
 @needs_extra("export")
 @needs_extra("text")  # blueprints for dense features
@@ -82,21 +53,22 @@ def test_hosts_and_seeds_train_as_modules_with_an_optimiser_each(loss):
     state = small_states.double(small_states.nudge(small_states.all_kinds(net), net))
     envs = len(state)
     modules = [build_plain(net, state, i).double() for i in range(envs)]
-    optimisers = [optimiser_of(module) for module in modules]
+    optimisers = [build_optimiser(module, small_states.SPEC) for module in modules]
     plan = small_states.plan(state, net)
     asked = small_states.every(state, net)
-    for epoch in range(3):
+    for epoch in range(2):
         progress = start_epoch(state, plan, net=net)
         for m in range(2):
             index = small_states.integers(0, len(train), envs, SAMPLES, seed=10 * epoch + m)
             batch = InputBatch(inputs=train[index], labels=labels[index], batch_size=[envs])
             progress, _ = train_minibatch(progress, batch, plan, net=net, **SPECS)
             for i, (module, optimiser) in enumerate(zip(modules, optimisers, strict=True)):
-                learn(module.train(), optimiser, loss, train[index[i]], labels[index[i]])
+                output = module.train()(train[index[i]])
+                take_step(optimiser, LOSSES[loss](output, labels[index[i]]), small_states.SPEC)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, *asked, plan, net=net)
         for i, module in enumerate(modules):
-            assert_equal_parameters(net, state, i, module)
+            assert_equal_parameters(state, i, module, **EXACT)
             with torch.no_grad():
                 output = module.eval()(split.inputs)
             expected = score_by_hand(loss, output, split.labels, labels)

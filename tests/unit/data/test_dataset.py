@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.sample_bytes import sample_bytes
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
@@ -20,18 +21,11 @@ from morphogen.errors import ConfigError, DataError
 DIGITS = TASKS["digits"]
 
 
-def rows(samples):
-    """Each sample as bytes, to compare as sets."""
-    samples = samples.to("cpu")
-    return [
-        p.numpy().tobytes() + bytes([int(n)])
-        for p, n in zip(samples.inputs, samples.labels, strict=True)
-    ]
-
-
 def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
     splits_read = read_digits()
-    parts = [rows(part) for part in (splits_read.train, splits_read.validation, splits_read.test)]
+    parts = [
+        sample_bytes(part) for part in (splits_read.train, splits_read.validation, splits_read.test)
+    ]
     assert [len(part) for part in parts] == [1197, 300, 300]
     with np.load(splits.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]

@@ -171,6 +171,7 @@ def anytime():
     settings = {
         "envs": 4,
         "episode_length": 12,
+        "data": {"batch": 8, "minibatches": 2},
         "reward": {"rule": "anytime"},
         "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     }

@@ -75,11 +75,11 @@ def test_ordinary_work_of_a_device_has_no_fault():
 @pytest.mark.slow
 def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
     def play(setup):
-        hooks = Hooks(on_epoch=lambda *_: scheduler.params["net", "op.out.bias"].sum().item())
+        hooks = Hooks(on_epoch=lambda *_: scheduler.carry.state.host.params.sum().item())
         scheduler = Scheduler(setup, Parts(hooks=hooks))
         scheduler.run()
 
-    found = rehearse(play, tiny(task="tiny", envs=2, episode_length=2))
+    found = rehearse(play, tiny(task="tiny", envs=2, episode_length=2, policy_name="wait"))
     assert len(found.faults) == 1
     assert "test_fake_device.py" in found.faults[0].location
     assert found.crossings["plan"] == 1, "the first epoch came to its end"

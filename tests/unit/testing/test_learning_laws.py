@@ -5,6 +5,7 @@ planted for it.
 import pytest
 import torch
 from support.own_parts import Flat, Likelier
+from support.single_laws import keep_law
 from tensordict import TensorDict
 
 import morphogen as mg
@@ -167,7 +168,8 @@ def test_a_fault_is_planted_for_every_law():
 
 
 @pytest.mark.parametrize("law", list(NETWORKS))
-def test_a_broken_network_is_found_by_its_law(law):
+def test_a_broken_network_is_found_by_its_law(monkeypatch, law):
+    keep_law(monkeypatch, "NETWORK_LAWS", law)
     build, said = NETWORKS[law]
     with pytest.raises(laws.BrokenLaw, match=said) as caught:
         laws.check_network(build())
@@ -175,7 +177,8 @@ def test_a_broken_network_is_found_by_its_law(law):
 
 
 @pytest.mark.parametrize("law", list(LEARNERS))
-def test_a_broken_learner_is_found_by_its_law(law):
+def test_a_broken_learner_is_found_by_its_law(monkeypatch, law):
+    keep_law(monkeypatch, "LEARNER_LAWS", law)
     kind, said = LEARNERS[law]
     with pytest.raises(laws.BrokenLaw, match=said) as caught:
         laws.check_learner(kind())

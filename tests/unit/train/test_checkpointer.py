@@ -15,9 +15,10 @@ from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
 
-def history(place, *, rounds=5, parts=None, **saving):
+def history(place, *, rounds=5, epochs=2, parts=None, **saving):
     """The events about checkpoints of a run."""
-    spec = tiny(rounds=rounds, policy_name="wait", checkpoint=CheckpointSpec(**saving))
+    sizes = {"rounds": rounds, "episode_length": epochs}
+    spec = tiny(policy_name="wait", checkpoint=CheckpointSpec(**saving), **sizes)
     train_ppo_vectorized(spec, out=place, parts=parts)
     return reported(place)
 
@@ -56,6 +57,7 @@ def test_a_run_is_saved_by_the_clock_inside_rounds_too(tmp_path):
     history(
         tmp_path / "run",
         rounds=2,
+        epochs=6,
         parts=Parts(clock=lambda: next(ticks)),
         every_minutes=1.0,
         keep=99,

@@ -23,7 +23,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "10c036d9b157d147e6fd6a3d2c415321f3afdff46c47521c767eb0fa3b77ef3c"
+DEFAULT_CONFIG = "bdd5c5dfc3afb8e88a5f2f32c949701783bd5c7ad4698456633b27ef10937a2f"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -6,6 +6,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from morphogen import kernels
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -18,6 +20,7 @@ def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
     return {
         "cpu": models[0] if models else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
         "device": device,
         "load": os.getloadavg()[0],

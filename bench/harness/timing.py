@@ -110,9 +110,8 @@ def ratio_measure(
 
 def machine_line(facts: Mapping[str, Any]) -> str:
     """Format the machine in one line."""
-    return ", ".join(
-        f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load")
-    )
+    names = ("cpu", "instructions", "cores", "threads", "device", "torch", "load")
+    return ", ".join(f"{name} {facts[name]}" for name in names)
 
 
 def format_measures(measures: Iterable[Measure]) -> str:

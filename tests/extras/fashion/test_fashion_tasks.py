@@ -36,5 +36,7 @@ def test_the_best_schedule_is_a_rival_where_its_actions_exist():
 
 
 def test_a_rival_that_no_one_knows_is_refused():
-    with pytest.raises(mg.ConfigError, match='rivals: expected names out of .*wait.*, got .*"wiat"'):
+    with pytest.raises(
+        mg.ConfigError, match=r'rivals: expected names out of .*wait.*, got .*"wiat"'
+    ):
         replace(TASKS["fashion"], name="mine", rivals=("wiat",))

@@ -121,6 +121,18 @@ def markdown(results: Row) -> str:
     return "\n".join(lines)
 
 
+def figures(row: Row) -> str:
+    """Return the line of `morphogen data` about a task."""
+    value, score = row["value"], row["score"]
+    found = f"host alone {score['host']:.1f} %"
+    if row["static"] != "nothing":
+        found += f", with {row['static']} {score['best static']:.1f} %"
+    return (
+        f"{found}; value alone {value['host']:.3f}, best static net {value['best static']:.3f}, "
+        f"best of each instance {value['best of each']:.3f}"
+    )
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print, write after every task."""
     parser = argparse.ArgumentParser(

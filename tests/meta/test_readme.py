@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import morphogen
 from bench.speed import summary
 from bench.studies import ablations, learning, transfer
 from morphogen.cli import main
+from morphogen.config.task import TASKS
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
@@ -230,6 +232,21 @@ def test_the_front_page_quotes_the_tables():
 )
 def test_the_tables_of_learning_are_those_of_their_files(bench, name):
     assert bench.markdown(json.loads(bench.FILE.with_stem(name).read_text())) in BENCH
+
+
+@needs_extra("fashion")
+@needs_extra("mnist")
+@needs_extra("text")
+@needs_extra("whitebox")
+@needs_extra("search")  # which the study uses
+@needs_extra("schedules")
+def test_figures_of_tasks_are_those_of_the_file():
+    worlds = import_module("bench.studies.worlds")
+    found = json.loads(worlds.FILE.read_text())
+    assert worlds.markdown(found) in BENCH
+    assert {task: TASKS[task].figures for task in found["worlds"]} == {
+        task: worlds.figures(row) for task, row in found["worlds"].items()
+    }
 
 
 def test_every_file_of_a_run_is_explained():

@@ -85,6 +85,8 @@ class TaskSpec(Spec):
     """Name in `HOSTS`, or the host itself."""
     question: str = "a task from outside"
     """The question the task asks, one line."""
+    figures: str = ""
+    """Figures of growing in it, one line."""
     slots: Annotated[tuple[str, ...], Names()] = ()
     """Enabled by default; () = all of the host."""
     instance: InstanceSpec = InstanceSpec()

@@ -49,6 +49,9 @@ def test_every_task_is_listed_with_its_question_and_state(capsys):
     assert {name: row["question"] for name, row in tasks.items()} == {
         name: TASKS[name].question for name in TASKS
     }
+    assert {name: row["figures"] or "" for name, row in tasks.items()} == {
+        name: TASKS[name].figures for name in TASKS
+    }
     assert tasks["digits"]["state"] == "ready"
     assert tasks["digits"]["samples"] == "1,197 train, 300 validation, 300 test"
     assert main.main(["data"]) == 0

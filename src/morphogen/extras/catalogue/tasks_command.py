@@ -70,11 +70,11 @@ def inspect_task(name: str, read: Callable[[str], Any]) -> tuple[Row, Exception 
     read: reads a data set, with all its checks.
     """
     row: Row = {"task": name, "of": TASKS.origin(name), "data": None, "state": "ready"}
-    row |= {"samples": None, "question": None}
+    row |= {"samples": None, "question": None, "figures": None}
     error = None
     try:
         task = TASKS[name]
-        row |= {"data": task.dataset, "question": task.question}
+        row |= {"data": task.dataset, "question": task.question, "figures": task.figures or None}
         stored = read(str(task.dataset))
         opening = import_module("morphogen.data.dataset")
         splits = opening.deal_samples(stored, task.host, task.dataset)

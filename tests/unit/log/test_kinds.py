@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.profiles import one_in
 from typing_extensions import is_typeddict
 
 from morphogen.log.events import Envelope
@@ -19,6 +20,7 @@ from morphogen.log.kinds.run import CheckpointSaved
 
 NAMES = st.text(max_size=4)
 WHOLE = st.integers(-(2**63), 2**64 - 1)
+few = settings(max_examples=one_in(3))  # for each kind
 every_kind = pytest.mark.parametrize("kind", event_kinds().values(), ids=event_kinds())
 
 
@@ -79,6 +81,7 @@ def placed(data, draw):
 
 
 @every_kind
+@few
 @given(draw=st.data())
 def test_an_event_comes_back_from_its_line(kind, draw):
     event = placed(draw.draw(made(kind)), draw.draw)
@@ -92,6 +95,7 @@ def test_an_event_comes_back_from_its_line(kind, draw):
 
 @pytest.mark.slow
 @every_kind
+@few
 @given(draw=st.data())
 def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
     whole = json.loads(encode(placed(draw.draw(made(kind)), draw.draw), seq=0, time=0.0))
@@ -103,6 +107,7 @@ def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
 
 
 @every_kind
+@few
 @given(draw=st.data())
 def test_an_event_is_not_made_of_what_its_fields_do_not_hold(kind, draw):
     """A tuple stands in no field of an event where a mapping does, nor the other way round, and

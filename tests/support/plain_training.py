@@ -1,4 +1,4 @@
-"""Training of exported networks by torch alone, and their parameters beside those of an env."""
+"""Training of exported networks by torch alone, and comparison with the parameters of an env."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -38,7 +38,7 @@ def flat(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def assert_equal_parameters(state: Any, i: int, module: Any, **near: float) -> None:
-    """Hold the parameters of a module to those of an env."""
+    """Compare the parameters of a module with the parameters of an env."""
     torch.testing.assert_close(flat(own_parameters(module)), state.host.params[i], **near)
     for name, slot in module.slots.items():
         row = state.seeds[name, "params"][i]

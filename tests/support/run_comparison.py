@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from morphogen.log import run_directory
 from morphogen.state.tensor_trees import load_tree
@@ -101,6 +102,12 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from tree_differences(_saved(one), _saved(other), checkpoint_store.STATE)
     yield from tree_differences(*(_torch(run / POLICY_FILE) for run in (one, other)), POLICY_FILE)
     yield from _table_differences(one, other)
+
+
+def same_policy(one: Path, other: Path) -> bool:
+    """Return whether the trained policies of two runs have the same bits."""
+    first, second = (load_file(run / POLICY_FILE) for run in (one, other))
+    return not list(tree_differences(first, second, ""))
 
 
 def lasting(reported: list[dict[str, Any]]) -> list[dict[str, Any]]:

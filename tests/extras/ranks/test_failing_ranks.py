@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 from support.forked_commands import wait_for
+from support.run_comparison import same_policy
 
 from morphogen.cli import main
 from tests.extras.ranks import rank_jobs
@@ -94,8 +94,4 @@ def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path)
     assert "exitcode: -9" in errors
     words = [*rank_jobs.RUN, "--out", str(tmp_path / "whole"), *flags, "--ranks", "1"]
     assert not main.main(words)
-    ours, theirs = (
-        load_file(tmp_path / name / "policy.safetensors") for name in ("killed", "whole")
-    )
-    assert ours.keys() == theirs.keys()
-    assert all(ours[name].equal(theirs[name]) for name in ours)
+    assert same_policy(tmp_path / "killed", tmp_path / "whole")

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from support.extras import needs_extra
+from support.run_comparison import same_policy
 
 from morphogen.cli.main import main
 
@@ -43,11 +42,6 @@ for loss, target in targets.items():
 
 def run(*words):
     assert main(list(words)) == 0
-
-
-def same_policy(one, other):
-    first, second = (load_file(folder / "policy.safetensors") for folder in (one, other))
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from morphogen.extras.search.instance_sets import play_values, training_instance
 
 FILE = Path(__file__).parents[1] / "results" / "worlds.json"
 CUT = {"episode_length": 12, "data": {"batch": 16, "minibatches": 16, "val_samples": 250}}
-SIZES: dict[str, dict[str, Any]] = {  # settings besides those of the task
+SIZES: dict[str, dict[str, Any]] = {  # settings beyond the defaults of the task
     "fashion": {},
     "fashion_full": CUT,
     "mnist5k": CUT,

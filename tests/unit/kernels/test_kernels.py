@@ -51,7 +51,8 @@ def test_normalisation_equals_plain_torch(shape, some, relu):
     agree(normalised(groups, relu), x, gain, leaf(rows, channels, seed=2), scale)
 
 
-@given(SHAPES, st.booleans())
+# Two numbers alone may be so close to each other that their gradients are mostly rounding.
+@given(SHAPES.filter(lambda shape: shape[1] * shape[2] > 1), st.booleans())
 def test_normalisation_of_unmasked_channels_equals_plain_torch(shape, relu):
     _, height, width, rows, channels = shape
     groups = 2 if channels % 2 == 0 else 1

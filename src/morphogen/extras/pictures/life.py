@@ -74,8 +74,8 @@ def choose_env(record: RoundRecord) -> int:
     gain = (last["committed_acc"] - last["host_acc"]) / POINTS - last["param_cost"]
     kept = (last["stage"] == int(Stage.FOSSILIZED)).any(axis=-1)
     known = kept & last["measured"] & ~last["rolled_back"] & np.isfinite(gain)
-    rank = np.where(known, gain, -np.inf) if known.any() else last["final_acc"]
-    return int(np.nan_to_num(rank, nan=-np.inf).argmax())
+    merit = np.where(known, gain, -np.inf) if known.any() else last["final_acc"]
+    return int(np.nan_to_num(merit, nan=-np.inf).argmax())
 
 
 def _env_rows(record: RoundRecord, env: int, score: str) -> list[Row]:

@@ -75,8 +75,11 @@ def test_ordinary_work_of_a_device_has_no_fault():
 @pytest.mark.slow
 def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
     def play(setup):
-        hooks = Hooks(on_epoch=lambda *_: scheduler.carry.state.host.params.sum().item())
-        scheduler = Scheduler(setup, Parts(hooks=hooks))
+        def read(*_):
+            assert scheduler.carry is not None
+            scheduler.carry.state.host.params.sum().item()
+
+        scheduler = Scheduler(setup, Parts(hooks=Hooks(on_epoch=read)))
         scheduler.run()
 
     found = rehearse(play, tiny(task="tiny", envs=2, episode_length=2, policy_name="wait"))

@@ -124,12 +124,15 @@ def markdown(results: Row) -> str:
 def figures(row: Row) -> str:
     """Return the line of `morphogen data` about a task."""
     value, score = row["value"], row["score"]
-    found = f"host alone {score['host']:.1f} %"
-    if row["static"] != "nothing":
-        found += f", with {row['static']} {score['best static']:.1f} %"
+    epochs = row["settings"].get("episode_length")
+    when = f"after {epochs} short epochs: " if epochs else ""
+    alone = f"{when}host alone {score['host']:.1f} %"
+    if row["static"] == "nothing":
+        return f"{alone}; no single seed pays"
     return (
-        f"{found}; value alone {value['host']:.3f}, best static net {value['best static']:.3f}, "
-        f"best of each instance {value['best of each']:.3f}"
+        f"{alone}, with {row['static']} {score['best static']:.1f} %; value alone "
+        f"{value['host']:.3f}, best static net {value['best static']:.3f}, best of each instance "
+        f"{value['best of each']:.3f}"
     )
 
 

@@ -206,17 +206,13 @@ def test_the_table_of_costs_is_that_of_the_file():
 def test_the_front_page_quotes_the_tables():
     file = learning.FILE.with_stem("learning_fashion")
     learned = learning.markdown(json.loads(file.read_text())).splitlines()
-    costs = summary.markdown(json.loads(summary.RESULTS.read_text())).splitlines()
     part = FRONT.partition("## Does it learn?")[2].partition("## Words")[0].splitlines()
-    rows = [line for line in part if line.startswith("| ")]
     table = [line for line in learned if line.startswith("| ")]
-    assert rows[: len(table)] == table
+    assert [line for line in part if line.startswith("| ")] == table
     assert {"`trained`", "`wait`", "`random`", "`heuristic`", "`fashion_schedule`"} <= {
         row.split()[1] for row in table[1:]
     }
-    assert len(set(rows[len(table) :]) & set(costs)) == len(rows) - len(table) == 4
     assert f"{learned[0]}:" in part
-    assert costs[0] in part
 
 
 @pytest.mark.parametrize(
@@ -280,6 +276,7 @@ def test_flags_that_the_pages_name_exist():
         "--reactive",
         "--table",
         "--markdown",
+        "--picture",
         "--no-show-source",
         "--hypothesis-profile",
     }

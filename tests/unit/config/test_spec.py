@@ -323,7 +323,7 @@ def test_what_is_given_wins_over_the_preset_and_that_over_the_task():
     assert (spec.ppo.clip, spec.ppo.minibatches, spec.ppo.epochs) == (0.1, 2, 8)
     assert spec.lifecycle == RunSpec().lifecycle
     explicit = RunSpec(
-        lifecycle=LifecycleSpec(auto_forward=(), min_training_epochs=10), max_seeds=0
+        task="tiny", lifecycle=LifecycleSpec(auto_forward=("TRAIN", "HOLD")), max_seeds=0
     )
     assert (explicit.lifecycle, explicit.max_seeds) == (LifecycleSpec(), 0)
     assert replace(explicit, rounds=3) == RunSpec(**{**vars(explicit), "rounds": 3})

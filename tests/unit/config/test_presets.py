@@ -23,7 +23,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "b7ab1e515d36fcbf740f07060a6f4e375b1e3205f8774935d5ec4b8d96bd8ac0"
+DEFAULT_CONFIG = "7aa0a22818d2aa164a234ecda882f578a47a8959f7bbab00118e20c4f0dbb712"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -1,11 +1,11 @@
 """Worth of growing in each task, on training instances: `python -m bench.studies.worlds
-[--only TASK ...] [--on N] [--trained RUN ...] [--table]`.
+[--only TASK ...] [--on N] [--table]`.
 
 Every schedule that germinates one seed in the first epoch and keeps it, or none, plays the same
 instances in two worlds each.  Under the prices of the task that gives the value of the host alone,
 of the best static network, and of the best one of each instance, which is picked in one world and
 judged in the other: nobody who is not shown the worlds can do better with one seed.  The rules
-`heuristic` play the same instances.  `--trained` adds policies of runs from their closing tables.
+`heuristic` play the same instances.
 
 Large tasks are cut: fewer epochs and minibatches, which the file names.  Tasks whose data is
 missing are left out, and named.  `bench/results/worlds.json` keeps the rows of tasks that are not
@@ -25,11 +25,11 @@ import torch
 from bench.harness.machine import machine_facts
 from bench.studies.landscape import WORLDS, measure_landscape, value_at_prices
 from morphogen.config.config_files import build_spec
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
 from morphogen.env.policies import build_arm
-from morphogen.env.setup import build_setup
+from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import DataError
 from morphogen.evaluation.arms import PlayContext
 from morphogen.extras.search.instance_sets import play_values, training_instances
@@ -48,7 +48,6 @@ SIZES: dict[str, dict[str, Any]] = {  # settings beyond the defaults of the task
     "negative": {},
 }
 FREE = {"instance": {"param_price": [0.0, 0.0]}}
-DIGITS = 4
 Row = dict[str, Any]
 
 
@@ -73,7 +72,7 @@ def measure_world(task: str, count: int) -> Row:
         "largest_gain": max(accuracy.values()) - accuracy["nothing"],
         "value": {
             "host": worth["nothing"],
-            "heuristic": score_rules(priced, count),
+            "heuristic": score_rules(setup, count),
             "best static": best["value"],
             "best of each": worth["best_of_each"],
         },
@@ -81,28 +80,13 @@ def measure_world(task: str, count: int) -> Row:
     }
 
 
-def score_rules(spec: RunSpec, count: int) -> float:
+def score_rules(setup: Setup, count: int) -> float:
     """Mean value of the rules `heuristic` on the same instances and worlds."""
-    setup = build_setup(spec)
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
     policy = build_arm("heuristic", setup).policy
-    instances = training_instances(spec, count)
+    instances = training_instances(setup.spec, count)
     values = [play_values(context, instances, world, policy=policy) for world in range(WORLDS)]
     return float(np.mean(values))
-
-
-def read_trained(runs: Sequence[Path]) -> dict[str, list[Row]]:
-    """Return the means of the closing tables of runs, by task: a row per run."""
-    by_task: dict[str, list[Row]] = {}
-    for run in runs:
-        config = json.loads((run / "config.json").read_text())
-        policies = json.loads((run / "result.json").read_text())["policies"]
-        means = {
-            name: {key: float(np.mean(columns[key])) for key in ("network_value", "params")}
-            for name, columns in policies.items()
-        }
-        by_task.setdefault(config["task"], []).append({"seed": config["seed"], **means})
-    return by_task
 
 
 def markdown(results: Row) -> str:
@@ -143,7 +127,6 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="TASK")
     parser.add_argument("--on", type=int, default=8, metavar="N", help="instances (default 8)")
-    parser.add_argument("--trained", nargs="*", type=Path, default=[], metavar="RUN")
     parser.add_argument("--table", action="store_true", help="print the table of the file")
     parser.add_argument("--json", type=Path, default=FILE, metavar="FILE")
     given = parser.parse_args(words)
@@ -153,7 +136,6 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     torch.set_num_threads(1)
     found["machine"] = machine_facts(device="cpu", threads=1)
-    found.setdefault("trained", {}).update(read_trained(given.trained))
     for task in given.only:
         try:
             row = measure_world(task, given.on)

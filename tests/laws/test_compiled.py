@@ -106,7 +106,7 @@ def fresh_envs(key: torch.Tensor, blank: mg.EnvState) -> mg.EnvState:
     return steps.reset(key, noise=noise, episode=1, net=NET, window=20, **carried)
 
 
-# training and validation by their steps
+# training by its steps
 
 
 class Seeds(NamedTuple):
@@ -138,31 +138,22 @@ def grown(state: mg.EnvState, net: Net) -> mg.EnvState:
 
 
 def trained(net: Net, dtype: torch.dtype, samples: int) -> Graph:
-    """A minibatch and the validation after it; `run_epoch` has what stands around them."""
+    """A minibatch; `run_epoch` has what stands around it."""
     envs = len(SEEDS.stage)
-    state = grown(small_states.fresh(net, envs), net)
-    plan, asked = small_states.plan(state, net), small_states.every(state, net)
-    split = cast_tree(small_states.split(net, 6), dtype)
+    state = cast_tree(grown(small_states.fresh(net, envs), net), dtype)
+    plan = small_states.plan(state, net)
     knobs = {"net": net, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
 
-    def minibatch(start, batch, trained_state):
-        return {
-            "train.train_minibatch": steps.train_minibatch(start, batch, plan, **knobs),
-            "validate_step.validate": steps.validate(trained_state, split, *asked, plan, net=net),
-        }
+    def minibatch(start, batch):
+        return {"train.train_minibatch": steps.train_minibatch(start, batch, plan, **knobs)}
 
-    state = cast_tree(state, dtype)
     start = steps.start_epoch(state, plan, net=net)
-    given = []
-    for seed in range(CALLS):
-        batch = cast_tree(small_states.batch(net, envs, samples, seed=seed), dtype)
-        progress, _ = steps.train_minibatch(start, batch, plan, **knobs)
-        after, _ = steps.finish_epoch(state, progress, plan, net=net)
-        given.append((start, batch, after))
+    batches = [small_states.batch(net, envs, samples, seed=seed) for seed in range(CALLS)]
+    given = [(start, cast_tree(batch, dtype)) for batch in batches]
     return Graph(minibatch, given, SINGLE if dtype == torch.float32 else DOUBLE)
 
 
-TRAINING = ("train.train_minibatch", "validate_step.validate")
+TRAINING = ("train.train_minibatch",)
 
 
 def cnn() -> Graph:

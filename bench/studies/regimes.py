@@ -25,11 +25,11 @@ from bench.harness.machine import machine_facts
 from morphogen.config.config_files import build_spec
 from morphogen.config.files import json_bytes
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.data.image_view import View
 from morphogen.device.transfers import Transfers
 from morphogen.env.setup import build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.bootstrap import interval
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
 from morphogen.extras.schedules.action_schedule import Schedule, parse_schedule
 from morphogen.extras.search.candidates import build_schedule, initial_candidates

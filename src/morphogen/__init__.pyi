@@ -88,6 +88,8 @@ from morphogen.extras.export.exported import export as export
 from morphogen.extras.export.grow import grow as grow
 from morphogen.extras.export.network_files import save_network as save_network
 from morphogen.extras.inspection.inspect_run import tables as tables
+from morphogen.extras.modules.module_host import host_from_module as host_from_module
+from morphogen.extras.modules.module_stages import Slot as Slot
 from morphogen.extras.pictures.page import report as report
 from morphogen.extras.text.host import TransformerSpec as TransformerSpec
 from morphogen.extras.text.token_text import TextSplits as TextSplits
@@ -102,8 +104,6 @@ from morphogen.hosts.host_networks import HostRows as HostRows
 from morphogen.hosts.layout import ParamLayout as ParamLayout
 from morphogen.hosts.layout import ParamLeaf as ParamLeaf
 from morphogen.hosts.layout import fan_in_leaf as fan_in_leaf
-from morphogen.hosts.module_host import host_from_module as host_from_module
-from morphogen.hosts.module_stages import Slot as Slot
 from morphogen.hosts.net import Net as Net
 from morphogen.hosts.plan import Plan as Plan
 from morphogen.hosts.seed_module import SeedModule as SeedModule

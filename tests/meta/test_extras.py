@@ -14,7 +14,6 @@ SEQUENCES = (  # a host may take sequences of integers
     "config/spec.py",
     "env/part_check.py",
     "hosts/forward_pass.py",
-    "hosts/module_host.py",
     "hosts/seed_module.py",
 )
 VERSIONS_OF_TORCHRL = ("log/run_directory.py",)
@@ -44,6 +43,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "compiler": (r"CompiledUnits|compiler_options|warm_up\b", ()),
     "targets": (r"(?i)\bbce_|\bhuber|label_accuracy|FunctionCriterion", ()),
     "arrays": (r"from_arrays|from_torch|ArrayData", ()),
+    "modules": (r"host_from_module|ModuleHost|[Mm]odule_?[Ss]tage|DrawRecorder", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
@@ -106,4 +106,4 @@ def test_an_extra_says_what_it_holds_and_where_it_plugs_in(extra):
 def test_an_extra_imports_no_other_extra(extra):
     for path in (SRC / "extras" / extra).glob("*.py"):
         named = set(re.findall(r"morphogen\.extras\.(\w+)", path.read_text()))
-        assert named <= {extra, BUILDS_ON.get(extra)}, path.name
+        assert named <= {extra, *BUILDS_ON.get(extra, ())}, path.name

@@ -22,12 +22,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BUILDS_ON = {
-    "export": "arrays",
-    "pictures": "inspection",
-    "sb3": "gymnasium",
-    "search": "schedules",
-    "whitebox": "regimes",
-}  # extra -> the extra that it needs
+    "export": ("arrays", "modules"),
+    "mnist": ("modules",),
+    "pictures": ("inspection",),
+    "sb3": ("gymnasium",),
+    "search": ("schedules",),
+    "whitebox": ("regimes",),
+}  # extra -> the extras that it needs
 LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 PYTEST += [f"--ignore=tests/meta/test_{name}.py" for name in ("readme", "budget")]
@@ -43,7 +44,7 @@ def main(name: str, *arguments: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tree"
         shutil.copytree(ROOT, copy, ignore=LEFT_BEHIND)
-        names = {name, *(extra for extra, base in BUILDS_ON.items() if base == name)}
+        names = {name, *(extra for extra, bases in BUILDS_ON.items() if name in bases)}
         parts = set().union(*(remove_extra(copy, extra) for extra in names))
         options = [argument for argument in arguments if argument != "--whole"]
         noticing = {f"tests/{place}" for place in NOTICING} | files_that_name(copy, parts)

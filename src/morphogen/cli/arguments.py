@@ -27,8 +27,9 @@ def add_json_file(flags: Flags) -> None:
     flags.add_argument("--json", metavar="FILE", type=parse_path, help=text)
 
 
-def add_set(flags: Flags, text: str = "any field; the value is JSON") -> None:
+def add_set(flags: Flags) -> None:
     """Add the flag for settings without a flag of their own."""
+    text = "any field; the value is JSON"
     flags.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=text)
 
 

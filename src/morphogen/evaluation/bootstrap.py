@@ -134,26 +134,6 @@ def improvement_probability(
     return Estimate(float(wins.mean()), max(low, 0.0), min(high, 1.0))
 
 
-def describe_values(
-    values: Mapping[str, Array], arm: str, reference: str, *, seed: int
-) -> dict[str, dict[str, float] | None]:
-    """Describe the values of an arm: means, difference of the reference, how often that is better.
-
-    values: [n] by arm, paired.  The comparisons of the reference with itself are None.
-    """
-    own = values[arm]
-    found: dict[str, dict[str, float] | None] = {
-        "mean": interval(own, seed=seed)._asdict(),
-        "iqm": iqm(own, seed=seed)._asdict(),
-        "difference": None,
-        "improvement": None,
-    }
-    if arm != reference:
-        found["difference"] = interval(values[reference] - own, seed=seed)._asdict()
-        found["improvement"] = improvement_probability(values[reference], own, seed=seed)._asdict()
-    return found
-
-
 def format_estimate(estimate: Mapping[str, float] | None, sign: str = "") -> str:
     """Return the text of an estimate, such as `0.700 (0.650 .. 0.750)`; "" for None."""
     if estimate is None:

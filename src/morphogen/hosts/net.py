@@ -106,7 +106,7 @@ class Net:
     host_size: int = _derived_field()
     """P: parameters of the host at full width."""
     host_layout: ParamLayout = field(init=False, repr=False, compare=False)
-    frozen: frozenset[str] = field(init=False, repr=False, compare=False)
+    frozen: frozenset[str] = _derived_field()
     """Names of the host parameters that do not train."""
     trained_share: float = _derived_field()
     """Of the host parameters."""

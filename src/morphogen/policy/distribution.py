@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.elementwise import by_vectors
+from morphogen.rules.legality import relevant_heads
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import Table, choose, constant_table, positions
 from morphogen.vocab.action import HEADS, PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
@@ -103,11 +104,6 @@ class FactoredCategorical(NamedTuple):
     floored: LogitTables
     raw: LogitTables
     support: Support
-
-
-def relevant_heads(op: Tensor) -> Tensor:
-    """Return the heads that ops use.  int64 [...] -> bool [..., 8]."""
-    return constant_table(RELEVANT, torch.bool, op.device)[op]
 
 
 def _value_rows(op: Tensor) -> Tensor:

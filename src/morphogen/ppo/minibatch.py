@@ -13,7 +13,7 @@ from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.hosts.flat_params import flatten_leaves, split_leaves
-from morphogen.hosts.optim import Buffers, adamw, grad_and_value
+from morphogen.hosts.optim import Buffers, adamw, clip_factor, grad_and_value
 from morphogen.policy.controller import ControllerParams
 from morphogen.policy.policy import NetworkPolicy, get_branch
 from morphogen.ppo.coefficients import Coefficients
@@ -194,9 +194,7 @@ def _adam_step(
     decayed: tuple[str, ...],
 ) -> UpdateState:
     """Clip gradients to the global norm limit, non-finite elements as 0; take a step of AdamW."""
-    limit = spec.max_grad_norm
-    factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
-    factor = choose(norm.isfinite(), factor, 0.0)
+    factor = choose(norm.isfinite(), clip_factor(norm, max_norm=spec.max_grad_norm), 0.0)
     flat = flatten_leaves(grads)
     grads = split_leaves(choose(flat.isfinite(), flat, 0.0) * factor, grads)
     decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}

@@ -14,13 +14,13 @@ from torch import Tensor
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.hosts.layout import LeafMap
 from morphogen.policy.controller import ControllerParams
-from morphogen.policy.distribution import relevant_heads
 from morphogen.policy.policy import Evaluation, NetworkPolicy
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.loss import log_ratios, ppo_loss
 from morphogen.ppo.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.ppo.row_weights import RowWeights, Weights, row_weights
+from morphogen.rules.legality import relevant_heads
 from morphogen.state.tree_ops import choose, get_leaf
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from morphogen.rules.legality import CONDITIONS, conditions
+from morphogen.rules.legality import CONDITIONS, conditions, relevant_heads
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import choose, constant_table, positions, unsafe_new
 from morphogen.vocab import action as tables
-from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
+from morphogen.vocab.action import SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import DEFAULT_STEEPNESS
@@ -64,7 +64,7 @@ def decode(
     count = slots.stage.shape[1]
     sizes = constant_table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
     index = torch.minimum(action.clamp(min=0), sizes - 1)
-    relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
+    relevant = relevant_heads(index[:, Head.OP])
     in_range = ((action == index) | ~relevant).all(-1)
     terms = conditions(slots, limits) if conditions_met is None else conditions_met
     reason = choose(

@@ -109,6 +109,11 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
     return conditions(slots, limits).all(0)
 
 
+def relevant_heads(op: Tensor) -> Tensor:
+    """Return the heads that ops use.  int64 [...] -> bool [..., 8]."""
+    return constant_table(RELEVANT, torch.bool, op.device)[op]
+
+
 def action_masks(
     slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None
 ) -> ActionMasks:
@@ -233,9 +238,7 @@ def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
     """The masks without every other action; nothing is left where this one is not allowed.  action
     int64 [E, 8].
     """
-    relevant = constant_table(RELEVANT, torch.bool, action.device)[
-        action[:, Head.OP].clamp(0, len(Op) - 1)
-    ]
+    relevant = relevant_heads(action[:, Head.OP].clamp(0, len(Op) - 1))
     sizes = SIZES | {Head.SLOT: masks.slot.shape[-1]}
     named = {
         head: (action[:, head, None] == positions(size, action.device)) | ~relevant[:, head, None]

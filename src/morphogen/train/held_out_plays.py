@@ -9,7 +9,7 @@ from typing import Protocol
 from morphogen.config.parts import LEARNERS
 from morphogen.config.registry import extra_parts
 from morphogen.config.spec import RIVALS, RunSpec
-from morphogen.env.policies import Arm, build_arm, greedy_arm
+from morphogen.env.policies import build_arm, greedy_arm
 from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, play_arm
@@ -71,10 +71,7 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
         return
     rivals = () if rounds else CURVE_RIVALS
     for name in (*rivals, spec.policy_name):
-        arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
-        result = play_arm(
-            scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes
-        )
+        result = play_held_out(scheduler, name, spec.evaluation.episodes)
         yield HeldOutPlayed(
             policy=name,
             rounds=0 if name in rivals else rounds,
@@ -91,9 +88,22 @@ def plays_greedily(spec: RunSpec) -> bool:
     return spec.evaluation.greedy and spec.policy_name in LEARNERS
 
 
-def own_arm(scheduler: Scheduler) -> Arm:
-    """Return the policy of a run as it plays held-out instances."""
-    return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
+def play_held_out(
+    scheduler: Scheduler,
+    name: str,
+    episodes: int,
+    ended: Callable[[EnvState], None] | None = None,
+) -> ArmResult:
+    """Play held-out instances with the policy of the run, if `name` is its name, or with another.
+
+    ended: as of `play_arm`.
+    """
+    setup = scheduler.setup
+    if name != setup.spec.policy_name:
+        arm = build_arm(name, setup)
+    else:
+        arm = greedy_arm(scheduler.arm) if plays_greedily(setup.spec) else scheduler.arm
+    return play_arm(setup, scheduler.transfers, arm, name=name, episodes=episodes, ended=ended)
 
 
 def task_rivals(setup: Setup) -> list[str]:
@@ -127,11 +137,7 @@ def run_final_evaluation(
             return None
         if not spec.final_episodes:
             continue
-        arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
-        episodes = spec.final_episodes
-        result = play_arm(
-            setup, scheduler.transfers, arm, name=name, episodes=episodes, ended=end_group
-        )
+        result = play_held_out(scheduler, name, spec.final_episodes, end_group)
         results.append(result)
         for keeper in keepers:
             keeper.end_arm(result)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -37,7 +36,6 @@ from morphogen.state.loops import repeat
 from morphogen.state.tree_ops import get_leaf
 from morphogen.train.reporter import Reporter, build_record, send_record
 
-Array = np.ndarray[Any, Any]
 DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
 MAX_IDLE_ROUNDS = 3  # consecutive rounds without one applied optimiser step
 

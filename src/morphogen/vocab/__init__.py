@@ -8,8 +8,7 @@ For readers who need the code, name or order of something, or a number that no r
 - `blueprint`: codes of blueprints, also of those from outside; parameter counts.
 - `slot`: names and forms of slots.
 - `limits`: what a run allows its policy to do.
-- `observation`: features of the observation in their order, with units and validity flags;
-  `schema_hash`.
+- `observation`: features of the observation in their order, with units and validity flags.
 - `reward`: components of the reward rules, names of detectors.
 - `purpose`: one code per purpose of random draws, part of every random stream.
 - `paths`: `expand_path`, the path of a text of the user.

@@ -1,17 +1,15 @@
 """The table of features: what the policy sees of an env and of each slot, in which order, with
 which flag.
 
-`observe`, the normaliser and telemetry are built from this one table; its hash identifies a trained
-policy's input.
+`observe`, the normaliser and telemetry are built from this one table, by place: a saved
+policy reads its columns in this order.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 from morphogen.vocab.action import Outcome
 from morphogen.vocab.stage import Stage
 
-SCHEMA_VERSION = 2
 FEATURE_LIMIT = 1e3  # features of a sound env stay far below; a larger value is a fault, like NaN
 
 
@@ -164,11 +162,3 @@ def flat_flag_index(slots: int) -> tuple[int, ...]:
         start = len(flags)
         flags += [start + flag if flag < len(vector) else end for flag in vector]
     return (*flags, end)
-
-
-def schema_hash() -> str:
-    """sha256 of the table: version, vectors, names, order, flags, units."""
-    lines = [f"version {SCHEMA_VERSION}"]
-    for name, features in FEATURES.items():
-        lines += [f"{name} {f.name} {f.block} {f.unit} {f.flag} {f.normalised}" for f in features]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

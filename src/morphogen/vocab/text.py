@@ -54,10 +54,10 @@ def count_noun(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def list_names(names: Sequence[str], shown: int = 3) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return the first names of a list, and the number of the others: `a, b, c and 2 more`."""
-    rest = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def name_map(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from morphogen.data.image_view import View
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.image_views import show_views
 
 ALL = tuple(View)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.data.image_view import View
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.regime_process import RegimeProcess
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.state import rng

@@ -6,9 +6,9 @@ import torch
 from support.small_runs import tiny
 
 from morphogen import train_ppo_vectorized
-from morphogen.data.image_view import View
 from morphogen.data.instances import draw_instances
 from morphogen.env.setup import build_setup, describe_run
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.log.run_log import events
 from morphogen.state import rng

@@ -8,9 +8,9 @@ from support.extras import needs_extra
 from support.world_checks import changed_worlds, shown_parameters
 
 import morphogen as mg
-from morphogen.data.image_view import View
 from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.image_views import show_views
 
 VIEWS = {"plain": 1, "inverted": 1, "turned": 1, "half": 1, "noisy": 1}

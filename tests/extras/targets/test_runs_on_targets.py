@@ -11,6 +11,7 @@ from morphogen.cli.main import main
 pytestmark = [
     pytest.mark.slow,
     needs_extra("arrays"),
+    needs_extra("modules"),
     needs_extra("text"),  # blueprints for dense features
 ]
 

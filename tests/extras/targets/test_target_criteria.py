@@ -30,7 +30,7 @@ from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import trees_equal
 
 # tables; blueprints for dense features
-pytestmark = [needs_extra("arrays"), needs_extra("text")]
+pytestmark = [needs_extra(name) for name in ("arrays", "modules", "text")]
 
 
 def test_names_of_losses_and_their_usual_scores():

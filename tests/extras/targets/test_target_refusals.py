@@ -11,7 +11,7 @@ import morphogen as mg
 from morphogen.errors import ConfigError, DataError
 
 # tables; blueprints for dense features
-pytestmark = [needs_extra("arrays"), needs_extra("text")]
+pytestmark = [needs_extra(name) for name in ("arrays", "modules", "text")]
 
 
 class OneOutput(nn.Module):

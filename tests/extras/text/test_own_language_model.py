@@ -2,10 +2,12 @@
 
 import torch
 from support import small_states
+from support.extras import needs_extra
 
 import morphogen as mg
 from morphogen.extras.text.plain_text import PlainTransformer
 
+pytestmark = needs_extra("modules")
 TASK = mg.TASKS["pydoc"]
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from support import small_states
-from support.extras import rows_of_extra
+from support.extras import needs_extra, rows_of_extra
 from support.module_nets import Cnn
 
 import morphogen as mg
@@ -17,6 +17,7 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import leaves
 
+pytestmark = needs_extra("modules")
 EPOCHS, MINIBATCHES = 3, 2
 SCHEDULES = ("constant", "cosine", "warmup_cosine")
 NEAR = {"rtol": 1e-10, "atol": 1e-10}

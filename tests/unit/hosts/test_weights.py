@@ -6,7 +6,6 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.module_nets import Skips
 
 import morphogen as mg
 from morphogen.errors import ConfigError
@@ -52,14 +51,6 @@ def test_a_run_knows_its_files_by_their_contents(files):
         mg.make("tiny", envs=2, host={"weights": given}).setup for given in (names, names[:1], [])
     ]
     assert len({setup.dataset.fingerprint for setup in setups}) == 3
-
-
-def test_entries_that_do_not_train_are_left_out(tmp_path):
-    module = Skips()
-    save_file(module.state_dict(), tmp_path / "skips.safetensors")
-    host = mg.host_from_module(Skips, example=torch.zeros(2, 6, 6))
-    net = mg.Net(host, host.all_slots, weights=(str(tmp_path / "skips.safetensors"),))
-    assert net.start[0].equal(torch.cat([x.detach().flatten() for x in module.parameters()])[None])
 
 
 def seed_entries(env, slot, blueprint, gated=False):

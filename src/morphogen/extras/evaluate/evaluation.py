@@ -13,7 +13,13 @@ from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.evaluation.arms import open_arms, open_context, play_each, policy_player
-from morphogen.evaluation.bootstrap import describe_values, format_estimate
+from morphogen.evaluation.bootstrap import (
+    Array,
+    format_estimate,
+    improvement_probability,
+    interval,
+    iqm,
+)
 from morphogen.evaluation.play import (
     SHARE_TITLE,
     TRAINED_ARM,
@@ -113,6 +119,26 @@ def evaluate(
             except CheckpointError as error:
                 report(f"{run_directory.EVALUATION} was not written: {error}")
     return evaluation_tables(results, contents), contents
+
+
+def describe_values(
+    values: Mapping[str, Array], arm: str, reference: str, *, seed: int
+) -> dict[str, dict[str, float] | None]:
+    """Describe the values of an arm: means, difference of the reference, how often that is better.
+
+    values: [n] by arm, paired.  The comparisons of the reference with itself are None.
+    """
+    own = values[arm]
+    found: dict[str, dict[str, float] | None] = {
+        "mean": interval(own, seed=seed)._asdict(),
+        "iqm": iqm(own, seed=seed)._asdict(),
+        "difference": None,
+        "improvement": None,
+    }
+    if arm != reference:
+        found["difference"] = interval(values[reference] - own, seed=seed)._asdict()
+        found["improvement"] = improvement_probability(values[reference], own, seed=seed)._asdict()
+    return found
 
 
 def select_split(split: SplitName, setup: Setup) -> Setup:

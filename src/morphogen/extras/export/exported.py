@@ -21,8 +21,8 @@ from morphogen.extras.export.grown_slot import (
     PassThrough,
     normalise_input,
 )
-from morphogen.hosts.initial_values import DrawRecorder
-from morphogen.hosts.module_host import ModuleHost, plain_copy
+from morphogen.extras.modules.initial_values import DrawRecorder
+from morphogen.extras.modules.module_host import ModuleHost, plain_copy
 from morphogen.hosts.net import Net
 from morphogen.hosts.weights import NORMALISATION
 from morphogen.state.env import EnvState

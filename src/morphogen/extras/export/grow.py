@@ -22,8 +22,8 @@ from morphogen.env.policies import TRAINED_PREFIX, build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import drop_line
 from morphogen.extras.export.exported import build_network, export, take_networks
+from morphogen.extras.modules.module_host import ModuleHost, host_from_module
 from morphogen.hosts.answers import Criterion
-from morphogen.hosts.module_host import ModuleHost, host_from_module
 from morphogen.log.console import format_duration
 from morphogen.log.run_directory import NETWORKS
 from morphogen.state.env import EnvState

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from morphogen.config.task import TaskSpec, read_table
 from morphogen.extras.mnist.signals import LENGTH
-from morphogen.hosts.module_host import host_from_module
-from morphogen.hosts.module_stages import Slot
+from morphogen.extras.modules.module_host import host_from_module
+from morphogen.extras.modules.module_stages import Slot
 
 CLASSES = 10
 CHANNELS = 8

@@ -6,7 +6,7 @@ epoch.  What a host needs changes with it.
 
 - `regime_spec`: `RegimeSpec`, the setting group `regime.*`; the views and their weights
 - `regime_process`: `RegimeProcess`, the instance process: when regimes begin, and what each shows
-- `image_views`: how a batch of images is shown to each env
+- `image_view`: `View`, how images are shown; `image_views`: a batch as each env sees it
 - `regime_tasks`: `digits_regimes`, and the defaults of its runs
 
 Plugs in at the entry points `morphogen.settings` and `morphogen.tasks`.  The setting group names

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from morphogen.data.image_view import View
+from morphogen.extras.regimes.image_view import View
 from morphogen.state import rng
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.purpose import Purpose

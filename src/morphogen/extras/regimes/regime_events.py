@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from morphogen.data.image_view import View
+from morphogen.extras.regimes.image_view import View
 from morphogen.log.codec import Array
 from morphogen.log.derive import ONE_ENV, EventRule, Places, Row, by_code
 from morphogen.log.events import Count, EnvEvent, Real

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.data.image_view import View
 from morphogen.data.instance_process import InstanceProcess, Range, Regime
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.regimes.image_views import show_views
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.state import rng

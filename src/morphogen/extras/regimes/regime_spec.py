@@ -15,7 +15,7 @@ from morphogen.config.fields import (
     spec,
 )
 from morphogen.config.host import Host
-from morphogen.data.image_view import View
+from morphogen.extras.regimes.image_view import View
 
 Weight = Annotated[int, Field(ge=0, le=1000)]
 

@@ -5,12 +5,12 @@ from typing import Any
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.data.image_view import View
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
 from morphogen.env.phases import ActPhase
 from morphogen.env.setup import Setup
 from morphogen.env.task_kind import Array, TaskKind
+from morphogen.extras.regimes.image_view import View
 from morphogen.extras.whitebox.formula_steps import skip_training, validate_by_formula
 from morphogen.extras.whitebox.growth_plan import KINDS
 from morphogen.extras.whitebox.optimum import optimal_returns, optimum_faults

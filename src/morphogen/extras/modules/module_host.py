@@ -21,10 +21,16 @@ from morphogen.compat import count_writes
 from morphogen.config.host import Host
 from morphogen.config.parts import BLUEPRINTS, DATASETS
 from morphogen.errors import ConfigError
+from morphogen.extras.modules.initial_values import build_recorded, leaf_of
+from morphogen.extras.modules.module_stages import (
+    ModuleStage,
+    Slot,
+    StagedModule,
+    split_module,
+    submodules,
+)
 from morphogen.hosts.host_networks import Features, HostRows
-from morphogen.hosts.initial_values import build_recorded, leaf_of
 from morphogen.hosts.layout import ParamLayout
-from morphogen.hosts.module_stages import ModuleStage, Slot, StagedModule, split_module, submodules
 from morphogen.state import rng
 from morphogen.vocab.slot import SlotSpec, format_slot
 

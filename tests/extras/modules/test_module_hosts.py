@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support import small_states
 from support.extras import needs_extra
 from support.module_nets import Attention, Cnn, Dense, Skips, Tokens, resnet18
@@ -163,6 +164,14 @@ def test_initial_values_follow_the_rules_of_the_layers():
     assert leaf["layer.0.weight"].bound == pytest.approx(8**-0.5)
     assert leaf["layer.3.bias"].bound == pytest.approx(16**-0.5)
     assert host.start_values() is None
+
+
+def test_entries_of_a_file_that_do_not_train_are_left_out(tmp_path):
+    module = Skips()
+    save_file(module.state_dict(), tmp_path / "skips.safetensors")
+    host = mg.host_from_module(Skips, example=torch.zeros(2, 6, 6))
+    net = mg.Net(host, host.all_slots, weights=(str(tmp_path / "skips.safetensors"),))
+    assert net.start[0].equal(torch.cat([x.detach().flatten() for x in module.parameters()])[None])
 
 
 @needs_extra("text")  # seeds for dense features

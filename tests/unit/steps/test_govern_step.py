@@ -316,6 +316,23 @@ def test_difference_13_the_news_of_a_rollback_lasts_one_step():
     assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (True, 2)
 
 
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_a_rollback_leaves_the_other_envs_bit_equal(at):
+    now = world(make_slots([[BLEND, FOSSIL], [BLEND, FOSSIL], [{}, BLEND]]))
+    for epoch in range(at):
+        now, _ = judge(trained(now), 1.0 + epoch / 10)
+    now = trained(now)
+    calm, _ = judge(now, [1.0, 1.0, 1.0])
+    hurt = now.replace(
+        host=now.host.apply(lambda p: torch.where(torch.tensor([[0], [1], [0]]) == 1, NAN, p))
+    )
+    after, report = judge(hurt, [1.0, NAN, 1.0])
+    assert report.rolled_back.tolist() == [False, True, False]
+    for e in (0, 2):
+        assert trees_equal(after[e : e + 1], calm[e : e + 1])
+    assert finite(after)
+
+
 def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
     start = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}))
     fresh = trained(start.replace(slots=make_slot(**FOSSIL)))

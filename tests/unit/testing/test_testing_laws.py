@@ -70,7 +70,7 @@ def test_rules_without_a_fault_pass():
         ),
         (
             paying(broken_rules.first_slot),
-            {"examples": 20},
+            {"examples": 8},
             "slots",
             r"first_slot pays for a slot index: step \d of env \d has 0.* and .* permuted slots",
         ),

@@ -1,4 +1,4 @@
-"""Logs of earlier runs: the rows that they give, and the rows of a run of the same settings today.
+"""Logs of earlier runs: the rows that they give today.
 
 `data/logs` holds logs, and next to each, as `NAME.json.xz`, the rows that `morphogen.events` gave
 when its run was over.  The logs were brought to the present format with all that they held.  Three
@@ -22,10 +22,7 @@ LOGS = Path(__file__).parent / "data/logs"
 NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 PARTIAL = {"heuristic-normal", "stopped", "wait-minimal"}
 FULL = sorted({*NAMES} - PARTIAL)
-# Kinds with readings of a clock, or with facts of the process.
-CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "CheckpointSaved"}
 RETIRED = {"TelemetryEscalated", "HostGradients"}  # kinds that are gone
-CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
 pytestmark = pytest.mark.skipif(
     not all(
         map(
@@ -42,42 +39,6 @@ pytestmark = pytest.mark.skipif(
     ),
     reason="the logs hold events of extras",
 )
-SMALL = {
-    "preset": "smoke",
-    "envs": 4,
-    "episode_length": 6,
-    "rounds": 2,
-    "final_episodes": 2,
-    "data": {"batch": 8, "minibatches": 2, "val_samples": 32},
-    "lifecycle": {"min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
-    "policy": {"hidden": 16},
-    "ppo": {"epochs": 2, "minibatches": 2},
-    "evaluation": {"every_rounds": 2, "episodes": 2},
-    "engine": {"threads": 1},
-}
-SETTINGS = {
-    "whitebox-debug": {
-        "preset": "whitebox",
-        "rounds": 2,
-        "envs": 4,
-        "episode_length": 8,
-        "policy_name": "random",
-        "final_episodes": 2,
-        "telemetry": {"level": "normal"},
-    },
-    "random-broken": {
-        **SMALL,
-        "policy_name": "random",
-        "host": {"lr": 10.0, "max_grad_norm": None, "seed_lr": 10.0},
-        "governor": {"panics": 2},
-    },
-    "heuristic-normal": {
-        **SMALL,
-        "policy_name": "heuristic",
-        "heuristic": {"first_epoch": 0, "min_plateau": 0, "patience": 1},
-        "regime": {"hazard": 0.4, "least": 2, "views": {"inverted": 1, "half": 1}},
-    },
-}
 
 
 def rows_of(path, kinds=None):
@@ -129,44 +90,3 @@ def test_a_log_of_before_is_inspected_and_has_its_tables(name, capsys):
     }
     assert main(["inspect", str(LOGS / name)]) == 0
     assert f"{rows['RoundCompleted']} rounds done" in capsys.readouterr().out
-
-
-def comparable(rows):
-    """Numbers of rows without readings of a clock, in order, by the rest of the row."""
-    found = {}
-    for row in rows:
-        if row[0] not in CLOCKED:
-            numbers = []
-            form = json.dumps([*row[:-1], _form(row[-1], numbers)], sort_keys=True)
-            found.setdefault(form, []).append(numbers)
-    return found
-
-
-def _form(value, numbers):
-    """A value without its numbers, which are added to a list."""
-    if isinstance(value, dict):
-        kept = sorted(value.keys() - CLOCKED_FIELDS)
-        return {name: _form(value[name], numbers) for name in kept}
-    if isinstance(value, list):
-        return [_form(inner, numbers) for inner in value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    numbers.append(value)
-    return "number"
-
-
-def near(numbers):
-    """Numbers up to the last digits, in which processors differ."""
-    return pytest.approx(numbers, rel=1e-3, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_run_of_the_same_settings_has_the_rows_of_before_and_more_detail(name, tmp_path):
-    mg.train_ppo_vectorized(mg.RunSpec(**SETTINGS[name]), out=tmp_path / "run")
-    now, before = comparable(rows_of(tmp_path / "run")), comparable(recorded(name))
-    assert name != "whitebox-debug" or now.keys() == before.keys()
-    for form, rows in before.items():
-        assert len(now[form]) == len(rows), form
-        for found, wanted in zip(now[form], rows, strict=True):
-            assert found == near(wanted), form

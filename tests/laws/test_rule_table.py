@@ -152,19 +152,3 @@ def test_a_plain_rule_has_no_potential_and_says_so():
     assert potential.tolist() == [0.0, 0.0]
     assert measured.all()
     assert own.slot_scale == 0
-
-
-def test_a_plain_rule_may_not_pay_the_penalty_itself():
-    with pytest.raises(
-        ConfigError, match="expected components other than governor, which is added for rollbacks"
-    ):
-        rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(
-            RewardSpec().fill_defaults(), TERMS
-        )
-
-
-def test_a_function_that_reads_values_on_the_host_makes_no_rule():
-    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        rule_from_function(
-            lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()}
-        )(RewardSpec().fill_defaults(), TERMS)

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.graph_recorder import HOST_READS
 
 ROOT = Path(__file__).parents[2]
+# Names of methods that leave the device.
+HOST_READS = {"item", "cpu", "tolist", "numpy", "nonzero", "masked_select", "unique", "argwhere"}
 SRC = ROOT / "src" / "morphogen"
 FLOORS = {
     "errors": 0,

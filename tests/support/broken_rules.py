@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.legality import action_masks, legal
+from morphogen.rules.legality import legal
 from morphogen.rules.rewards.table import FunctionRule, build_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
@@ -240,11 +240,6 @@ def illegal(slots):
 def by_op(slots):
     """A mask without slots."""
     return patient(slots).any(-1)
-
-
-def as_masks(slots):
-    """The masks of all heads."""
-    return action_masks(slots, Limits((True,) * slots.stage.shape[1]))
 
 
 def hasty(slots):

@@ -98,10 +98,6 @@ FIELDS = [
 ]
 
 
-def default_of(field):
-    return fields_of(field.spec)[field.name].default
-
-
 def step_from(field, bound, way):
     """The next number from a bound, upwards or downwards; way 0: the bound."""
     bound = field.bounds[bound]

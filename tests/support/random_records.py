@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.log.derive import derive_events
 from morphogen.log.round_record import RoundRecord, RunFacts, slot_history
 from morphogen.log.round_summary import episode_ends
@@ -309,30 +308,6 @@ def live(seed, envs, epochs):
     """Envs after some epochs, and their records."""
     there = [Env(random.Random(f"{seed}-{env}")) for env in range(envs)]
     return there, [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
-
-
-def as_sent(record):
-    """The leaves that a device sends for a record: sources of its gates, removals, faults and
-    instance.
-    """
-    failed, width = record["gate_failed"] != 0, record["instance"].shape[-1]
-    sources = {
-        "target": failed,
-        "action_gate": np.where(failed, record["gate"], 0).sum(-1),
-        "action_gate_failed": record["gate_failed"].sum(-1),
-        "tick_gate": np.where(failed, 0, record["gate"]),
-        "tick_removal": np.zeros_like(record["gate"]),
-        "overflowed": record["skipped"],
-        "seed_skipped": np.zeros_like(record["rolled_back"]),
-        "observation_finite": np.ones_like(record["rolled_back"]),
-        **{
-            f"instance_{name}": record["instance"][:, i]
-            for i, name in enumerate(INSTANCE_PARAMETERS[:width])
-        },
-        **{f"instance_{name}": np.zeros(len(failed)) for name in INSTANCE_PARAMETERS[width:]},
-    }
-    derived = ("gate", "gate_passed", "gate_failed", "fault", "instance")
-    return {name: leaf for name, leaf in record.items() if name not in derived} | sources
 
 
 def columns_of(records):

@@ -149,16 +149,6 @@ def test_a_given_flag_wins_over_the_file_and_an_absent_one_does_not(
     assert at(config_of("--config", str(file), *flag), path) == value
 
 
-@pytest.mark.parametrize(
-    ("path", "value"), [("rounds", 2), ("envs", 4), ("data.batch", 16), ("policy.hidden", 16)]
-)
-def test_a_preset_wins_over_defaults_and_loses_to_the_file(tmp_path, path, value):
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(nested(path, 8)))
-    assert at(config_of("--preset", "smoke"), path) == value
-    assert at(config_of("--preset", "smoke", "--config", str(file)), path) == 8
-
-
 def test_any_field_can_be_set_and_the_last_word_counts():
     spec = spec_of(
         "--set",
@@ -518,12 +508,10 @@ def fresh(*words, cwd, then=""):
     [
         (["--help"], 0),
         (["--version"], 0),
-        (["train", "--help"], 0),
         *[(["completion", "bash"], 0)] * has_extra("completion"),
         *[(["data", "no_task"], 2)] * has_extra("catalogue"),
         *[(["config", "ppo.clip", "--preset", "smoke"], 0)] * has_extra("catalogue"),
         (["train", "--print-config"], 0),
-        (["train", "--rounds", "0"], 2),
         (["train", "--out", "/dev/null"], 2),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,

@@ -156,7 +156,7 @@ def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
 
 @pytest.mark.slow
 def test_in_python_the_first_interrupt_saves_the_run_and_the_rest_of_it_has_the_same_bits(tmp_path):
-    spec = tiny(rounds=2, episode_length=4, final_episodes=2)
+    spec = tiny(rounds=2, episode_length=3, final_episodes=0)
     train_ppo_vectorized(spec, out=tmp_path / "whole")
 
     def interrupt(round, epoch):

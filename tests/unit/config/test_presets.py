@@ -87,7 +87,8 @@ def test_the_text_of_the_default_config_is_the_recorded_one():
 
 @pytest.mark.slow
 def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
-    train_ppo_vectorized(build_spec({"preset": "smoke"}), out=tmp_path / "run")
+    spec = build_spec({"preset": "smoke", "final_episodes": 0})
+    train_ppo_vectorized(spec, out=tmp_path / "run")
     assert {"SeedGerminated", "SeedFossilized"} <= {
         event.name for event in events(tmp_path / "run")
     }

@@ -1,4 +1,4 @@
-"""Instances: ranges, the single instance, usable samples, and independence of neighbours."""
+"""Instances: ranges, the single instance, and usable samples."""
 
 import math
 from dataclasses import replace
@@ -88,14 +88,6 @@ def test_the_single_instance_is_the_reference():
     assert found.usable.shape == (3, 0)
 
 
-@given(envs=st.integers(1, 40), data=st.data())
-def test_an_env_does_not_see_its_neighbours(envs, data):
-    env = data.draw(st.integers(0, envs - 1))
-    many, alone = draw(envs=envs, episode=4), draw(envs=1, first=env, episode=4)
-    for leaf in LEAVES:
-        assert torch.equal(getattr(many, leaf)[env : env + 1], getattr(alone, leaf)), leaf
-
-
 def test_episodes_seeds_and_purposes_draw_different_worlds():
     base = draw(envs=64)
     for other in (
@@ -163,23 +155,6 @@ def test_a_range_without_extent_is_its_value(share, noise):
     assert found.data_share.tolist() == pytest.approx([share] * 2, abs=1e-6)
     assert found.label_noise.tolist() == [noise] * 2
     assert found.width.tolist() == pytest.approx([0.3] * 2)
-
-
-def test_drawing_never_asks_the_host():
-    key, when = (
-        rng.env_keys(0, 0, 4, device="meta"),
-        torch.zeros(4, dtype=torch.int64, device="meta"),
-    )
-    found = draw_instances(
-        key,
-        when,
-        torch.zeros_like(when),
-        spec=resolve(WIDE),
-        labels=LABELS.to("meta"),
-        purpose=Purpose.INSTANCE,
-    )
-    assert found.usable.shape == (4, 300)
-    assert found.usable.dtype == torch.int32
 
 
 def test_large_data_sets_are_sorted_in_parts_with_the_same_result(monkeypatch):

@@ -22,7 +22,6 @@ ENVS = 4
 ROWS = torch.tensor([True, False, False, True])
 META = torch.device("meta")
 SMALL = DataSpec(batch=8, minibatches=2, val_samples=32)
-TEXT = {"minibatches": 1, "batch": 2, "val_samples": 2}
 TINY = {"minibatches": 2, "batch": 8, "val_samples": 30}
 REGIMES = {"hazard": 1.0, "least": 1, "views": {"plain": 1, "half": 1}}
 SIZES = {"envs": ENVS, "episode_length": HORIZON}
@@ -41,9 +40,6 @@ WORLDS = {
         lambda: {"regimes": partial(mg.make, "digits", regime=REGIMES, data=TINY, **SIZES)},
     ),
 }
-WORLDS |= rows_of_extra(
-    "text", lambda: {"text": lambda: mg.make("pydoc", envs=ENVS, episode_length=HORIZON, data=TEXT)}
-)
 every_world = pytest.mark.parametrize("world", WORLDS)
 
 

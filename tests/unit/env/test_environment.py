@@ -18,7 +18,7 @@ from morphogen.env import actions
 from morphogen.env.environment import open_environment
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.state import rng
-from morphogen.testing.builders.tree_equality import copy_tree, leaves, trees_equal
+from morphogen.testing.builders.tree_equality import leaves, trees_equal
 from morphogen.train.loop import Scheduler
 from morphogen.vocab.action import HEADS, Head
 from morphogen.vocab.stage import Stage
@@ -82,18 +82,6 @@ def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
     assert [epoch.step.report.rolled_back.any().item() for epoch in epochs] == [
         change is not None and t == 4 for t in range(8)
     ]
-
-
-def test_a_step_writes_to_nothing_and_gives_the_same_result_again(history):
-    env, states, acts, steps = history
-    for t in (0, 3, 7):
-        given, action = copy_tree(states[t]), acts[t].clone()
-        after, step = env.step(states[t], acts[t])
-        assert trees_equal(states[t], given)
-        assert torch.equal(acts[t], action)
-        assert trees_equal(after, states[t + 1])
-        assert torch.equal(step.reward, steps[t].reward)
-    assert any((step.outcome.executed & (step.outcome.effective_op != 0)).any() for step in steps)
 
 
 def test_a_step_crosses_once_and_with_its_plan_not_at_all(history):
@@ -250,16 +238,6 @@ def test_envs_are_the_same_by_number_and_by_key():
         assert other.envs == 2
         assert torch.equal(state.host.params, whole.host.params[3:5])
         assert torch.equal(state.instance.class_of, whole.instance.class_of[3:5])
-
-
-def test_streams_of_instances_have_no_task_in_common():
-    drawn = {
-        name: mg.make(tiny(envs=16), instances=name).reset()[0]
-        for name in ("train", "held-out", "test")
-    }
-    kinds = [state.instance.class_of for state in drawn.values()]
-    assert all(not torch.equal(kinds[i], kinds[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    assert [state.clock.episode[0].item() for state in drawn.values()] == [0, 10**6, 2 * 10**6]
 
 
 def test_episodes_may_differ_by_env():

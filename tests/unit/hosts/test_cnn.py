@@ -60,33 +60,6 @@ def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, n
     ]
 
 
-@pytest.mark.parametrize(
-    "limits", [{"reach": 0}, {"width": 0.5}, {"reach": 0, "width": 0.3, "classes": 3}]
-)
-def test_parameters_in_use_get_a_gradient_and_all_others_change_nothing(limits):
-    """Property 18: taps out of reach, masked channels and classes, what follows and precedes."""
-    state = small_states.fresh(NET, 2)
-    own = {name: getattr(state.instance, name).clone() for name in limits}
-    for name, value in limits.items():
-        own[name][0] = value
-    state = state.replace(instance=state.instance.replace(**own))
-    images = small_states.split(NET).inputs
-    params = state.host.params.clone()
-    for name in ("block0.norm.bias", "block1.norm.bias"):
-        NET.host_layout.split(params)[name].add_(1.0)  # or a ReLU may pass no gradient
-    params.requires_grad_()
-    result = logits(state.replace(host=state.host.replace(params=params)), NET, images)
-    result.square().sum().backward()
-    used = params.grad != 0
-    assert used.sum(-1).tolist() == NET.networks.params_in_use(state.instance).tolist()
-    assert not used[0].all()
-    changed = torch.where(used, params.detach(), 5.0)
-    moved = state.replace(host=state.host.replace(params=changed))
-    assert torch.equal(logits(moved, NET, images), result)
-    classes = limits.get("classes", NET.host.classes)
-    assert (result[0, :, classes:] == -1e4).all()
-
-
 @pytest.mark.parametrize(("width", "kept"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.375, 3), (0.01, 1)])
 def test_a_share_of_the_channels_is_rounded_up(width, kept):
     assert int(used_channels(torch.tensor(width), 8)) == kept

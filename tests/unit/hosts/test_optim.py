@@ -1,6 +1,5 @@
-"""Optimiser steps of rows against `torch.optim`."""
+"""Steps of AdamW of rows against `torch.optim`, and gradients."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,73 +10,8 @@ from morphogen.hosts.optim import (
     OPTIMIZERS,
     Live,
     Rates,
-    adamw,
-    clip_by_norm,
     grad_and_value,
-    sgd,
 )
-
-KNOBS = {"lr": 0.05, "momentum": 0.9}
-
-
-@pytest.mark.parametrize("decay", [0.0, 5e-4])
-def test_sgd_of_rows_equals_torch_sgd(decay):
-    params, velocity = normal(4, 7).double(), torch.zeros(4, 7).double()
-    rows = torch.nn.Parameter(params.clone())
-    plain = torch.optim.SGD([rows], weight_decay=decay, **KNOBS)
-    live = torch.ones(4, dtype=torch.bool)
-    for step in range(4):
-        rows.grad = normal(4, 7, seed=step).double()
-        params, velocity = sgd(params, velocity, rows.grad, live, weight_decay=decay, **KNOBS)
-        plain.step()
-    torch.testing.assert_close(params, rows.detach(), rtol=1e-13, atol=1e-13)
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=5))
-def test_a_row_that_is_skipped_changes_neither_value_nor_velocity_nor_decays(live):
-    rows = len(live)
-    params, velocity, grads = normal(rows, 3), normal(rows, 3, seed=1), normal(rows, 3, seed=2)
-    mask = torch.tensor(live)
-    grads = torch.where(mask.unsqueeze(-1), grads, torch.nan)
-    changed, moving = sgd(params, velocity, grads, mask, weight_decay=0.1, **KNOBS)
-    assert torch.equal(changed[~mask], params[~mask])
-    assert torch.equal(moving[~mask], velocity[~mask])
-    assert (changed[mask] != params[mask]).any(-1).all()
-    assert torch.isfinite(changed).all()
-
-
-def test_clipping_equals_torch_clipping_per_row():
-    grads = normal(5, 6) * torch.tensor([0.01, 0.5, 1, 10, 1e6]).unsqueeze(-1)
-    result = clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
-    for row, got in zip(grads, result, strict=True):
-        one = torch.nn.Parameter(row)
-        one.grad = row.clone()
-        torch.nn.utils.clip_grad_norm_([one], 1.0)
-        torch.testing.assert_close(got, one.grad)
-    assert clip_by_norm(grads, grads.norm(dim=-1), max_norm=None) is grads
-
-
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_adamw_equals_torch(kind):
-    """Two leaves with their own decay."""
-    decay = {"a": 0.0 if kind is torch.optim.Adam else 0.1, "b": 0.0}
-    params = {"a": normal(3, 4).double(), "b": normal(3, seed=1).double()}
-    zeros = {key: torch.zeros_like(value) for key, value in params.items()}
-    moments = zeros, zeros
-    leaves = {key: torch.nn.Parameter(value.clone()) for key, value in params.items()}
-    groups = [{"params": [leaves[key]], "weight_decay": decay[key]} for key in leaves]
-    own = {"lr": 0.01, "eps": 1e-6}
-    plain = kind(groups, **own)
-    for step in range(1, 6):
-        for leaf in leaves.values():
-            leaf.grad = normal(*leaf.shape, seed=10 * step).double()
-        grads = {key: leaf.grad for key, leaf in leaves.items()}
-        params, moments = adamw(
-            params, grads, moments, torch.tensor(step), weight_decay=decay, **own
-        )
-        plain.step()
-    for key, value in params.items():
-        torch.testing.assert_close(value, leaves[key].detach(), rtol=1e-12, atol=1e-12)
 
 
 def test_both_ways_to_a_gradient_agree_bit_for_bit():

@@ -179,23 +179,6 @@ def test_a_wrong_seed_is_refused_in_one_line(tmp_path, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_a_run_that_starts_from_a_file_resumes_to_the_same_bits(grown_file, files, tmp_path):
-    weights = [grown_file[0], files[0][1]]
-    fields = {"preset": "tiny", "envs": 4, "rounds": 2, "episode_length": 4, "ppo": {"epochs": 1}}
-    fields |= {"host": {"weights": weights}, "final_episodes": 4}
-    whole = mg.train_ppo_vectorized(**fields, out=tmp_path / "whole")
-    stopped = mg.train_ppo_vectorized(
-        **fields, out=tmp_path / "halves", on_round=lambda summary, scheduler: False
-    )
-    assert stopped.stopped
-    resumed = mg.resume(tmp_path / "halves")
-    one, other = ((tmp_path / name / "result.json").read_bytes() for name in ("whole", "halves"))
-    assert one == other
-    assert resumed.history[-1].network_value_mean == whole.history[-1].network_value_mean
-    assert whole.results[0].params_ratio[0] > 1
-
-
 def write(path, change):
     env = mg.make("tiny", envs=1, seed=5)
     leaves = leaves_of(env, env.reset()[0].host.params[0])

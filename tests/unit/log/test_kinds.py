@@ -6,7 +6,6 @@ import types
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from typing_extensions import is_typeddict
 
 from morphogen.log.events import Envelope, field_names
 from morphogen.log.jsonl import decode, encode, event_kinds
-from morphogen.log.kinds.epoch import EpochCompleted, RolledBack
+from morphogen.log.kinds.epoch import RolledBack
 from morphogen.log.kinds.run import CheckpointSaved
 
 NAMES = st.text(max_size=4)
@@ -182,22 +181,3 @@ def test_a_line_with_another_value_is_refused_with_its_field():
 def test_a_line_that_is_no_envelope_is_refused(text):
     with pytest.raises(ValueError, match=r"expected an object|another version"):
         decode(text)
-
-
-def test_numbers_of_any_library_become_those_of_the_file():
-    table = np.asarray([[0.1, math.nan], [math.inf, 2.0]], dtype=np.float32)
-    one = EpochCompleted(
-        **dict.fromkeys(
-            ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc"), table[0]
-        ),
-        **dict.fromkeys(("reward", "host_gradient_norm", "params_ratio"), table[1]),
-        skipped=np.asarray([0, 3]),
-        forwards=[1, 2],
-        op_effective=["WAIT", "PRUNE"],
-        success=np.asarray([True, False]),
-        stage=[["DORMANT"], ["TRAINING"]],
-        alpha=table,
-        contribution=table,
-    )
-    assert (one.train_loss, one.reward, one.skipped) == ((0.1, None), (None, 2.0), (0, 3))
-    assert one.alpha == ((0.1, None), (None, 2.0))

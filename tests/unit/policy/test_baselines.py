@@ -1,17 +1,15 @@
 """Policies that do not learn: always legal, on the same path."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.made_up_rollouts import noise
-from support.observed_scenes import HOST, LENGTH, decide, look, stand_still
+from support.observed_scenes import HOST, LENGTH, decide, stand_still
 
 from morphogen.config.spec import RunSpec
 from morphogen.policy.baselines import build_random
 from morphogen.policy.heuristic import build_heuristic
 from morphogen.rules.decoding import decode
-from morphogen.testing.builders.scenes import make_slots, make_state
+from morphogen.testing.builders.scenes import make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.limits import Limits
 
@@ -42,19 +40,3 @@ def test_every_baseline_takes_legal_actions_only(world, name, grown):
     assert spec.valid.all()
     assert (out.log_prob == 0).all()
     assert (out.value == 0).all()
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_no_baseline_asks_the_host(name):
-    policy = policy_of(name, 2)
-    whole = make_state(make_slots([[{}, {}]]))
-    obs, legal = look(whole)
-    params = policy.init(torch.zeros(3, device="meta"))
-    out = policy.act(
-        params,
-        obs.to("meta"),
-        legal.to("meta"),
-        policy.initial_hidden(1, device="meta"),
-        noise(1, 2, 0).to("meta"),
-    )
-    assert out.action.device.type == "meta"

@@ -11,7 +11,7 @@ from support.made_up_rollouts import FLOOR, batched, masks, source, tables
 from torchrl.modules import MaskedCategorical
 
 from morphogen.policy import distribution as d
-from morphogen.policy.distribution import NO_FLOOR, LogitTables, Support
+from morphogen.policy.distribution import NO_FLOOR, LogitTables
 from morphogen.state import rng
 
 # Written out by hand: which columns an op uses, beside its own.
@@ -201,19 +201,6 @@ def test_the_bonus_is_bounded_and_pays_no_op_for_having_many_choices(seed, slots
         assert torch.allclose(got, want, atol=1e-6)
 
 
-@given(st.integers(1, 5), st.integers(0, 1000), st.sampled_from((0.0, 1.0, 30.0, 1e30, -1e30)))
-def test_samples_are_legal_for_any_noise(slots, seed, size):
-    mask = masks(4, slots=slots, seed=seed)
-    dist = d.normalise_tables(
-        tables(4, slots=slots, seed=seed, scale=10.0),
-        d.build_support(mask),
-        FLOOR,
-    )
-    action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed)))[0]
-    assert_legal(mask, action)
-    assert (d.head_log_prob(dist, action).sum(-1) > -200).all()
-
-
 def test_zero_noise_is_the_mode_and_ties_go_to_the_lowest_index():
     dist = build(lead=(5,))
     best = d.sample_action(dist, torch.zeros(5, 41))[0]
@@ -256,21 +243,6 @@ def test_without_floor_each_conditional_is_the_masked_categorical_of_torchrl():
     legal = dist.support.op
     want = torch.stack([theirs.log_prob(torch.full((8,), op)) for op in range(6)], dim=-1)
     assert torch.allclose(dist.floored.op[legal], want[legal], atol=1e-6)
-
-
-def test_support_repeats_the_masks_of_each_head_for_every_op_that_uses_it():
-    mask = masks(1, seed=9)
-    value = d.build_support(mask).value[0]
-    assert [tuple(map(int, row)) for row in d.ROWS] == [
-        (2, 1), (3, 1), (3, 2), (4, 1), (5, 1), (5, 2), (6, 2), (6, 3), (7, 2), (7, 3)
-    ]  # fmt: skip
-    for row, (head, _) in enumerate(d.ROWS):
-        size = SIZES[int(head)]
-        assert torch.equal(value[row, :size], getattr(mask, NAMES[int(head)])[0])
-        assert not value[row, size:].any()
-    assert d.LOGITS == 48
-    assert d.noise_lanes(3) == 41
-    assert isinstance(d.build_support(mask), Support)
 
 
 @given(st.integers(0, 500))

@@ -6,24 +6,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.manual_gates import by_hand
 from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
-from support.small_states import advance_counters
 
-import morphogen as mg
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.policy.heuristic import HeuristicPolicy, build_heuristic
-from morphogen.rules.decoding import decode
-from morphogen.steps.apply import apply_action
-from morphogen.steps.tick_step import tick
-from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
+from morphogen.testing.builders.scenes import make_slots, make_state
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.stage import Stage
 
 ORDER = (int(Blueprint.CONV_HEAVY), int(Blueprint.CONV_LIGHT), int(Blueprint.NORM))
 
@@ -192,48 +185,3 @@ def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
             RunSpec(task=replace(TASKS["digits"], name=f"digits-{objective}", objective=objective))
         )
         assert build_heuristic(spec, build_limits(spec)).keeps == keeps
-
-
-def live(worth: list[float], epochs: int = 120):
-    """Envs under the rules: an empty host on a plateau, healthy gradients, seeds worth the given
-    points each.
-    """
-    lifecycle, policy = by_hand(), rules_of(2, length=epochs)
-    whole = free(*([{}, {}] for _ in worth))
-    hidden, seen = policy.initial_hidden(len(worth)), []
-    points = torch.tensor(worth).unsqueeze(-1).expand(-1, 2)
-    for t in range(epochs):
-        whole = stand_still(whole, epoch=t)
-        out = decide(policy, whole, hidden=hidden)
-        hidden = out.hidden
-        spec = decode(out.action, whole.slots, make_limits(whole.slots))
-        assert spec.valid.all()
-        whole, _ = apply_action(whole, spec, lifecycle=lifecycle)
-        whole, _ = tick(whole, lifecycle=lifecycle)
-        running = (whole.slots.stage >= 3) & (whole.slots.stage <= 6)
-        measured = (whole.slots.stage >= 4) & (whole.slots.stage <= 6)
-        own = {"gradient_valid": running, "gradient_health": running.float()}
-        own |= {"contribution": measured * points, "contribution_valid": measured}
-        whole = whole.replace(slots=advance_counters(whole.slots.replace(**own)))
-        seen.append((whole.slots.stage, whole.slots.epochs_in_stage, out.action[:, 0]))
-    return tuple(torch.stack(part) for part in zip(*seen, strict=True))
-
-
-@pytest.mark.slow
-def test_difference_15_a_seed_leaves_training_what_is_good_is_kept_and_what_is_not_is_pruned():
-    stage, epochs, ops = live([3.0, 0.1])
-    assert (stage[-1, 0] == int(Stage.FOSSILIZED)).all()
-    assert not (stage[:, 1] == int(Stage.FOSSILIZED)).any()
-    assert (stage[:, 1] == int(Stage.PRUNED)).any()
-    assert (ops[:, 1] == int(Op.PRUNE)).sum() >= 2
-    for waiting in (Stage.TRAINING, Stage.HOLDING):
-        assert epochs[stage == int(waiting)].max() <= 21
-
-
-def test_it_acts_on_the_default_task():
-    env = mg.make("digits", envs=4, seed=0, episode_length=8)
-    kept = mg.play(env, "heuristic").traces.fossil_blueprint
-    assert (kept >= 0).any(-1).sum() >= 2
-    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(
-        env.limits.kinds
-    )

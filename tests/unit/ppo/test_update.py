@@ -378,13 +378,6 @@ def test_every_env_is_in_exactly_one_minibatch_per_epoch_and_every_block_is_deal
         )
 
 
-def test_the_update_leaves_its_arguments_alone():
-    learner, rollout = LEARNER.clone(), ROLLOUT.clone()
-    learn(rollout, learner, assignment=whole(2))
-    assert same(learner.to_tensordict(), LEARNER.to_tensordict())
-    assert same(rollout, ROLLOUT)
-
-
 def test_this_round_is_normalised_by_the_statistics_it_was_played_with():
     after, _ = learn(ROLLOUT)
     assert after.params["observation", "env", "count"].max() == 24
@@ -430,20 +423,6 @@ def test_a_rollback_counts_and_the_horizon_does_not():
     ends[2, 1] = ends[4, 3] = True
     _, found = learn(rollout_of(LEARNER, ends=ends))
     assert number(found, "rollback_rows") == 2
-
-
-@pytest.mark.slow
-def test_the_contribution_head_learns_a_fixed_rollout():
-    policy = small(contribution=True)
-    spec = PpoSpec(target_kl=None, contribution_coef=1.0)
-    learner = init_ppo(policy, KEY)
-    rollout = play(policy, learner.params)
-    losses = []
-    for _ in range(12):
-        learner, found = learn(rollout, learner, policy=policy, spec=spec, assignment=whole(5))
-        losses.append(number(found, "contribution_loss"))
-    assert losses[-1] < 0.5 * losses[0]
-    assert number(found, "contribution_targets") == rollout["contribution_valid"].sum()
 
 
 def test_the_update_is_that_of_torch_optim_on_the_same_losses():

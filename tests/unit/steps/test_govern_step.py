@@ -7,25 +7,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import manual_gates
 from support.made_up_measurements import make_train_metrics, make_validation
-from support.small_states import advance_counters
 
 from morphogen.config.groups import GovernorSpec
-from morphogen.rules.legality import legal
 from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.steps.govern_step import first_snapshot, govern
-from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,
-    make_limits,
     make_slot,
     make_slots,
     make_state,
 )
 from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import slot_states
-from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Panic, Stage
 
 S = Stage
@@ -337,19 +331,6 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     for e in (0, 2):
         assert trees_equal(after[e : e + 1], calm[e : e + 1])
     assert finite(after)
-
-
-@pytest.mark.parametrize("embargo", [1, 2, 5])
-def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
-    now, _ = judge(world(make_slot(**BLEND)), NAN)
-    shown, germinate = [], []
-    for _ in range(embargo + 3):
-        now = now.replace(slots=advance_counters(now.slots))
-        shown.append(S(now.slots.stage.item()))
-        germinate.append(legal(now.slots, make_limits(now.slots))[0, Op.GERMINATE, 0].item())
-        now, _ = tick(now, lifecycle=manual_gates.by_hand(embargo_epochs=embargo))
-    assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
-    assert germinate == [False] * (embargo + 2) + [True]
 
 
 def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.host import CnnSpec
-from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.hosts.net import Net
 from morphogen.rules.features import signed_log
 from morphogen.state import schema
@@ -21,7 +20,6 @@ from morphogen.vocab.observation import (
     ENV,
     FEATURES,
     INSTANCE,
-    INSTANCE_SOURCES,
     SLOT,
     column_index,
 )
@@ -44,10 +42,6 @@ def see(whole, bounds: Limits | None = None, order=None, **knobs):
     own = own if order is None else Net(HOST, tuple(own.slots[i] for i in order))
     sizes = {"episode_length": LENGTH, "param_budget": BUDGET}
     return observe(whole, bounds or make_limits(whole.slots), net=own, **sizes, **knobs)
-
-
-def env(found, name: str) -> list[float]:
-    return found.env[:, ENV_AT[name]].tolist()
 
 
 def slot(found, name: str) -> list[list[float]]:
@@ -76,44 +70,6 @@ def test_everything_is_finite_and_a_value_without_flag_is_zero(data, state):
                 assert (
                     leaf[..., i][leaf[..., column_index(features)[feature.flag]] == 0] == 0
                 ).all()
-
-
-OTHER = {  # parameter -> other values of it and of what is derived from it
-    "width": {"width": 0.5},
-    "data_share": {"data_share": 0.25, "samples": 30},
-    "label_noise": {"label_noise": 0.2},
-    "classes": {"classes": 3, "baseline_loss": 1.1, "samples": 30},
-    "reach": {"reach": 0},
-    "param_price": {"param_price": 0.7},
-}
-SEED = {"stage": 4, "blueprint": 1, "algorithm": 1, "age": 3, "alpha": 0.5, "tempo": 5}
-
-
-@given(st.sets(st.sampled_from(sorted(OTHER))))
-def test_envs_that_differ_only_in_what_is_not_observed_look_alike(hidden):
-    observed = tuple(name for name in INSTANCE_PARAMETERS if name not in hidden)
-    whole = make_state(make_slots([[SEED, {}], [SEED, {}]]))
-    changed = {name: value for part in sorted(hidden) for name, value in OTHER[part].items()}
-    leaves = {name: getattr(whole.instance, name).clone() for name in changed}
-    for name, value in changed.items():
-        leaves[name][1] = value
-    found = see(whole.replace(instance=whole.instance.replace(**leaves)), observed=observed)
-    for name in FEATURES:
-        values = getattr(found, name)
-        assert torch.equal(values[0], values[1]), name
-    shown = {f.name for f in INSTANCE if set(INSTANCE_SOURCES[f.name]) <= set(observed)}
-    for column, feature in enumerate(INSTANCE):
-        assert feature.name in shown or not found.instance[:, column].any()
-
-
-@pytest.mark.parametrize("parameter", list(OTHER))
-def test_what_is_observed_shows(parameter):
-    whole = make_state(make_slots([[SEED, {}]] * 2))
-    leaves = {name: getattr(whole.instance, name).clone() for name in OTHER[parameter]}
-    for name, value in OTHER[parameter].items():
-        leaves[name][1] = value
-    found = see(whole.replace(instance=whole.instance.replace(**leaves)), observed=(parameter,))
-    assert not torch.equal(found.instance[0], found.instance[1])
 
 
 READ_SLOTS = [leaf.name for leaf in schema.SLOTS if leaf.dtype.is_floating_point]

@@ -8,20 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.made_up_measurements import (
     make_attribution,
-    make_train_metrics,
     make_validation,
     slots_by_stage,
 )
 from support.profiles import one_in
 
-from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport
-from morphogen.steps.govern_step import first_snapshot, govern
-from morphogen.steps.score_step import ScoreInputs, attribute, score
+from morphogen.steps.score_step import ScoreInputs, score
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.vocab.action import Op, Outcome
@@ -228,28 +226,6 @@ def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_an
     assert got.network_value.tolist() == pytest.approx([0.4, 0.5])
     assert got.unmeasured.tolist() == [True, False]
     assert all(leaf.isfinite().all() for leaf in got.to_dict().values())
-
-
-@pytest.mark.parametrize("epoch", [0, 4, T - 1])
-@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e9])
-def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(epoch, loss):
-    slots = slots_by_stage([[Stage.DORMANT] * 3] * 2)
-    start = first_snapshot(scenes.make_state(slots, epoch=epoch, phi=0.03, measured=False))
-    start = start.replace(governor=start.governor.replace(streak=start.governor.streak + 2))
-    validation = make_validation([loss, 1.0], [0.0, 60.0], columns=8)
-    metrics = make_train_metrics([0, 0])
-    measured, worth = attribute(
-        start, validation, every=1, episode_length=T, signal_spec=SignalSpec()
-    )
-    judged, report = govern(measured, validation, metrics, spec=GovernorSpec(), minibatches=4)
-    given = given_of(start, judged, outcome_of(2), worth, report, validation)
-    after, got = score(judged, given, rule=rule_of(), param_budget=BUDGET)
-    last = epoch == T - 1
-    assert report.rolled_back.tolist() == [True, False]
-    assert got.terminated.tolist() == [True, last]
-    assert got.reward.tolist() == pytest.approx([-1.03, 0.6 - 0.03 if last else -0.03])
-    assert after.signals.val_loss.tolist() == [0.0, 1.0]
-    assert after.ledger["phi"].tolist() == [0.0, 0.0]
 
 
 # close

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.extras import needs_extra
+from support.extras import has_extra
 from support.fake_device import DEVICE, Rehearsal, fake_tensors, fault_of, rehearse
 from support.fake_runs import expected_counts, play_life, spec_of, strays
 from support.small_runs import tiny
@@ -89,21 +89,12 @@ def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("tiny", "normal", "resident", "off"),
-        pytest.param(
-            ("digits_impaired", "normal", "streamed", "float16"), marks=needs_extra("streaming")
-        ),
-    ],
-    ids=lambda case: case[0],
-)
-def test_a_life_of_a_run_has_no_fault_and_crosses_as_the_fence_table_says(case, tmp_path):
+def test_a_life_of_a_run_has_no_fault_and_crosses_as_the_fence_table_says(tmp_path):
     """Rounds, save, resume and evaluation; the tool `rehearse` plays all tasks, levels, placements
     and precisions.
     """
-    spec = spec_of(*case, tmp_path)
+    placement = "streamed" if has_extra("streaming") else "resident"
+    spec = spec_of("digits_impaired", "normal", placement, "float16", tmp_path)
     found = rehearse(play_life, spec)
     assert found.faults == []
     assert found.crossings == found.ledger == expected_counts(spec)

@@ -16,7 +16,6 @@ from morphogen.testing.laws.learning_laws import LEARNER_LAWS, NETWORK_LAWS
 @pytest.mark.slow
 def test_networks_and_learners_of_the_package_and_of_users_keep_the_laws():
     laws.check_network(mg.LstmNetwork(hidden=16))
-    laws.check_network(mg.LstmNetwork(hidden=16, memory=False))
     laws.check_network(mg.ModuleNetwork(Flat()))
     laws.check_learner(mg.PpoLearner())
     laws.check_learner(Likelier(), mg.ModuleNetwork(Flat()))

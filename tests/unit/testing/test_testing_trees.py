@@ -1,6 +1,4 @@
-"""Trees of tensors, other orders of slots, scenes by hand, and what is importable without
-Hypothesis.
-"""
+"""Trees of tensors, scenes by hand, and what is importable without Hypothesis."""
 
 import importlib
 import inspect
@@ -10,16 +8,12 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
 
 from morphogen import testing
 from morphogen.rules.rewards.example_inputs import make_reward_inputs
 from morphogen.testing.builders import scenes, tree_equality
-from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import replace_invalid
-from morphogen.testing.strategies import env_states, reward_inputs
 
-ORDER = [2, 0, 1]
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(testing.__path__, "morphogen.testing.")
 )
@@ -43,37 +37,6 @@ def test_trees_are_the_same_with_nan_and_differ_by_name():
     assert tree_equality.tensors_equal(near, near * (1 + 1e-6), 1e-5)
     assert not tree_equality.tensors_equal(near, near * (1 + 1e-4), 1e-5)
     assert not tree_equality.tensors_equal(near, near.double())
-
-
-# other orders of slots
-
-
-@pytest.mark.slow
-@given(env_states(min_slots=3))
-def test_a_permuted_state_holds_the_same_slots_in_another_order(state):
-    turned = permute(state, ORDER)
-    for place, was in enumerate(ORDER):
-        assert tree_equality.trees_equal(one_slot(turned.slots, place), one_slot(state.slots, was))
-        assert tree_equality.trees_equal(turned.seeds[f"r0c{place}"], state.seeds[f"r0c{was}"])
-        assert tree_equality.trees_equal(
-            one_slot(turned.governor.slots, place), one_slot(state.governor.slots, was)
-        )
-    back = permute(turned, [1, 2, 0])
-    assert tree_equality.trees_equal(back, state)
-    assert tree_equality.trees_equal(turned.signals, state.signals)
-
-
-def one_slot(slots, place):
-    return slots[:, None].apply(lambda leaf: leaf[..., place])
-
-
-@given(reward_inputs())
-def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
-    turned = permute(given_inputs, ORDER)
-    changed = tree_equality.differing_leaves(turned, given_inputs)
-    assert all(name == "interaction" or name.startswith("slots.") for name in changed)
-    assert torch.equal(turned.interaction[:, 0, 1], given_inputs.interaction[:, 2, 0])
-    assert torch.equal(turned.slots.op.sort(-1).values, given_inputs.slots.op.sort(-1).values)
 
 
 # scenes

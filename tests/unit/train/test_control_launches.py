@@ -14,8 +14,11 @@ from support.small_runs import tiny_setup
 from morphogen.config.groups import DataSpec, RewardSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.parts import RULES
+from morphogen.rules.rewards.example_inputs import example_steps
+from morphogen.rules.rewards.table import build_rule
 from morphogen.state import rng
 from morphogen.state.tree_ops import choose, constant_table, is_finite
+from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.train.loop import Hooks, Parts, Scheduler
 
 
@@ -55,25 +58,28 @@ def watch_epochs(**fields):
     return watch
 
 
-@pytest.mark.parametrize("rule", list(RULES))
-def test_no_step_of_an_epoch_fills_a_tensor_for_a_number(rule):
-    watch = watch_epochs(reward=RewardSpec(rule=rule))
+@pytest.mark.parametrize("policy", ["ppo", "heuristic"])
+def test_no_step_of_an_epoch_fills_a_tensor_for_a_number(policy):
+    watch = watch_epochs(policy_name=policy)
     assert watch.count > 1000, "epochs were watched"
     assert not watch.lines
 
 
-@pytest.mark.parametrize("policy", ["random", "heuristic"])
-def test_nor_does_a_baseline(policy):
-    assert not watch_epochs(policy_name=policy).lines
+@pytest.mark.parametrize("name", list(RULES))
+def test_no_reward_rule_fills_a_tensor_for_a_number(name):
+    rule = build_rule(RewardSpec(rule=name), param_budget=1000, episode_length=4, gamma=0.99)
+    steps = example_steps()
+    play_rule(rule, steps)  # builds tables
+    with FillWatch() as watch:
+        play_rule(rule, steps)
+    assert watch.count > 0
+    assert not watch.lines
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.4])
-def test_an_epoch_draws_once_for_actions_once_for_data_and_once_for_new_seeds(noise):
+def test_an_epoch_draws_once_for_actions_once_for_data_and_once_for_new_seeds():
     """A draw is 60 launches, however many numbers it gives."""
     data, counts = DataSpec(batch=64, minibatches=8, val_samples=32), []
-    spec = tiny_setup(
-        data=data, instance=InstanceSpec(label_noise=(noise, noise)), episode_length=5
-    )
+    spec = tiny_setup(data=data, instance=InstanceSpec(label_noise=(0.4, 0.4)), episode_length=5)
     with mock.patch.object(rng, "philox", wraps=rng.philox) as draw:
         hooks = Hooks(on_epoch=lambda *_: counts.append(draw.call_count))
         Scheduler(spec, Parts(hooks=hooks)).run_round()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.faulty_sinks import FullDisk, summary
+from support.faulty_sinks import summary
 from support.generated_logs import started
 from support.random_records import facts, live, round_record
 from support.small_runs import tiny
@@ -20,11 +20,8 @@ from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.events import Envelope
 from morphogen.log.jsonl import decode
 from morphogen.log.kinds.round import AnomalyDetected
-from morphogen.log.log_file import LogFile
-from morphogen.log.record_files import encode_record, list_records, record_path
 from morphogen.log.run_directory import EVENTS, RunDirectory
 from morphogen.log.writer import LogWriter
-from morphogen.train import sinks
 from morphogen.train.sinks import open_sinks
 
 BEGIN = Envelope(started(tiny()))
@@ -197,54 +194,3 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
 
 # --- events that a file could not take yet
 # ----------------------------------------------------------------------------
-
-
-class Disk(LogFile):
-    """An event file with room for that many bytes."""
-
-    room = 0
-
-    def __init__(self, path, **knobs):
-        super().__init__(path, **knobs)
-        self._file = FullDisk(self._file, Disk.room)
-
-
-@pytest.mark.parametrize("room", [0, 700, 4_000])
-def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(
-    tmp_path, monkeypatch, room
-):
-    monkeypatch.setattr(Disk, "room", room)
-    with monkeypatch.context() as patch:
-        patch.setattr(sinks, "LogFile", Disk)
-        spec, folder, own = begun(tmp_path, 9)
-    at = drained(own)
-    assert at.pending
-    assert at.bytes == (folder.path / EVENTS).stat().st_size
-    own.close()
-    found, _ = open_sinks(spec, folder, at)
-    found[0].close()
-    after = reported(folder.path / EVENTS)
-    assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
-    assert numbers(folder.path / EVENTS) == list(range(len(numbers(folder.path / EVENTS))))
-
-
-@given(before=st.integers(0, 3), after=st.integers(0, 3))
-def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(
-    tmp_path_factory, before, after
-):
-    path = tmp_path_factory.mktemp("run")
-    spec, folder, own = begun(path, before)
-    position = drained(own, before)
-    for at in range(before, before + after):
-        own.emit(*about(at))
-    own.close()
-    (path / "records").mkdir(exist_ok=True)
-    (path / "records/.tmp-round-000009.npz.xz-0").write_bytes(b"torn")
-    found, _ = open_sinks(spec, folder, position)
-    found[0].close()
-    assert [*list_records(path)] == list(range(before))
-    assert {entry.name for entry in (path / "records").glob("*")} == {
-        record_path(path, at).name for at in range(before)
-    }
-    for at in range(before):
-        assert record_path(path, at).read_bytes() == encode_record(about(at)[1])

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from support.extras import has_extra
 
 import morphogen as mg
 
@@ -99,22 +98,13 @@ def test_tasks_and_hosts_take_numbers_of_numpy():
     assert type(mg.SlotSpec("r0c0", channels=np.int64(4), size=np.array([2, 2])).channels) is int
 
 
-def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
+def test_environments_and_evaluations_take_numbers_of_numpy():
     env = mg.make(
         "tiny", envs=np.int64(2), seed=np.uint8(3), first=np.int64(1), instances="held-out"
     )
     assert torch.equal(env.keys, mg.make("tiny", envs=2, seed=3, first=1).keys)
     assert torch.equal(env.with_seed(np.int64(5)).keys, env.with_seed(5).keys)
     assert len(mg.play(env, "wait", episodes=np.int64(3)).network_value) == 3
-    assert len(mg.play_arms(env, ["wait"], episodes=np.int64(3))["wait"].network_value) == 3
-    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, final_episodes=0, policy_name="wait")
-    mg.train_ppo_vectorized(spec, out=tmp_path / "run")
-    numbers = {"episodes": np.int64(2), "seed": np.int64(3), "greedy": np.bool_(True)}
-    if not has_extra("evaluate"):
-        return
-    contents = mg.evaluate(tmp_path / "run", ["random"], **numbers, report=lambda line: None)[1]
-    assert [contents["episodes"], contents["seed"], contents["greedy"]] == [2, 3, True]
-    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["episodes"] == 2
 
 
 @pytest.mark.parametrize("episodes", [0, True, 2.5])

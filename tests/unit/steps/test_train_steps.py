@@ -4,7 +4,8 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.hosts.seed_module import gate_layout
+from morphogen.hosts.cnn_seeds import CONV_LIGHT
+from morphogen.hosts.seed_module import gate_layout, seed_layout
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -170,6 +171,38 @@ def test_difference_01_a_seed_at_alpha_one_leaves_gradient_to_everything_upstrea
     push = host.split(after.host.momentum - small_states.SPEC.weight_decay * state.host.params)
     assert push["block0.conv.weight"].abs().max() > 1e-4
     assert after.seeds["r0c0", "momentum"].abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+def test_the_scale_of_one_seeds_gradient_changes_no_other_update(factor):
+    """Property 21: host and every seed are clipped on their own."""
+    stage = torch.tensor([[3, 3, 3]])
+    ones, zero = torch.ones(1, 3, dtype=torch.int64), torch.zeros(1, 3)
+    state = small_states.nudge(
+        small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET
+    )
+    scaled = state.clone()
+    scaled.seeds["r0c1"]["params"][:, -NET.gate_counts[1] - 1 :] *= 1.0
+    first = seed_layout(CONV_LIGHT, 8)
+    scaled.seeds["r0c1"]["params"][:, first.size - 8 : first.size] *= factor  # the last scale
+    one, other = epoch(state)[0], epoch(scaled)[0]
+    assert torch.equal(one.host.params, other.host.params)
+    assert torch.equal(one.seeds["r0c0", "params"], other.seeds["r0c0", "params"])
+    assert torch.equal(one.seeds["r1c0", "params"], other.seeds["r1c0", "params"])
+
+
+def test_everything_outside_a_seeds_leaves_stays_zero():
+    """Property 24."""
+    state = small_states.mixed(NET, 10, seed=3)
+    for _ in range(2):
+        state, _, _ = epoch(state)
+    for s, name in enumerate(NET.names):
+        own = NET.counts[s]
+        for e in range(10):
+            row = state.seeds[name, "params"][e]
+            count = own[int(state.slots.blueprint[e, s])] if int(state.slots.stage[e, s]) > 1 else 0
+            assert not row[count : len(row) - NET.gate_counts[s]].any()
+            assert bool(row.any()) == (count > 0)
 
 
 def test_gradient_leaves_are_measured_where_a_seed_runs_and_nowhere_else():

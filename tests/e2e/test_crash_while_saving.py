@@ -58,7 +58,7 @@ def beside_an_older_one(folder):
 
 
 def among_leftovers(folder):
-    """In place of a damaged one, after processes that died."""
+    """A damaged checkpoint, and folders of processes that died."""
     save(folder, 1)
     (save(folder, 2) / checkpoint_store.STATE).write_bytes(b"")
     for name in (

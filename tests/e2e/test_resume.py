@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.extras import CSV, needs_extra, rows_of_extra
-from support.run_comparison import differences, events
+from support.run_comparison import differences, events, tree_differences
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
@@ -73,7 +73,7 @@ def newest(run):
 
 
 def resumed(run):
-    """What a run reports of its last resume."""
+    """The report of the last resume of a run."""
     return [one["data"] for one in events(run) if one["event"] == "RunResumed"][-1]
 
 
@@ -151,17 +151,10 @@ def test_rounds_that_are_added_later_are_those_that_were_there_from_the_start(al
     train_ppo_vectorized(spec(rounds=1), out=tmp_path / "run")
     resume(tmp_path / "run", rounds=ROUNDS)
     found, wanted = (load_checkpoint(newest(run)) for run in (tmp_path / "run", alone))
-    for one, other in ((found.carry, wanted.carry), (found.learner, wanted.learner)):
-        assert torch.equal(flat(one), flat(other))
+    assert not list(tree_differences(found.carry, wanted.carry, "carry"))
+    assert not list(tree_differences(found.learner, wanted.learner, "learner"))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["rounds"] == ROUNDS
     assert (tmp_path / "run" / "result.json").read_bytes() == (alone / "result.json").read_bytes()
-
-
-def flat(tree):
-    """All numbers of a tree in one tensor."""
-    if isinstance(tree, dict):
-        return torch.cat([flat(inner) for inner in tree.values()] or [torch.zeros(0)])
-    return tree.double().reshape(-1)
 
 
 def contents(folder):
@@ -328,7 +321,7 @@ def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(run,
         == f"round-000001-epoch-0002, equal up to rounding to a run without the stop, {changed}"
     )
     found = load_checkpoint(newest(run)).carry["state"]
-    assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
+    assert not list(tree_differences(found["instance"], wanted["instance"], "instance"))
     other = load_checkpoint(newest(tmp_path / "same")).carry["state"]
     torch.testing.assert_close(found["host"]["params"], other["host"]["params"])
 

@@ -57,13 +57,10 @@ def beside_an_older_one(folder):
     save(folder, 1)
 
 
-def in_place_of_a_damaged_one(folder):
+def among_leftovers(folder):
+    """A damaged checkpoint, and folders of processes that died."""
     save(folder, 1)
     (save(folder, 2) / checkpoint_store.STATE).write_bytes(b"")
-
-
-def after_processes_that_died(folder):
-    save(folder, 1)
     for name in (
         f".tmp-round-000002-epoch-0000-{16 * '1'}",
         f".trash-round-000000-epoch-0000-{16 * '1'}",
@@ -88,7 +85,7 @@ def ends(tmp_path, scene, then):
             return
 
 
-SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
+SCENES = (beside_an_older_one, among_leftovers)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
@@ -107,7 +104,7 @@ def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the
 
 
 def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(tmp_path):
-    found = list(ends(tmp_path, in_place_of_a_damaged_one, killed_processes.refuse))
+    found = list(ends(tmp_path, among_leftovers, killed_processes.refuse))
     codes, rounds = zip(*found, strict=True)
     assert set(codes) == {killed_processes.DONE, killed_processes.REFUSED}
     assert set(rounds) == {1, 2}

@@ -3,17 +3,11 @@
 import itertools
 from collections import Counter
 
-import numpy as np
 import pytest
-import torch
 from support.extras import has_extra, needs_extra
 from support.small_runs import events_by_round, tiny
 
-from morphogen.env.episodes import first_carry, run_epoch
-from morphogen.env.setup import build_setup
 from morphogen.log.run_log import events
-from morphogen.train.loop import Scheduler
-from morphogen.train.reporter import build_record, send_record
 from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
@@ -118,14 +112,3 @@ def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(reported):
                 assert all(
                     now.get((event.round, env, slot), "DORMANT") == stage for slot, stage in names
                 )
-
-
-def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
-    scheduler = Scheduler(build_setup(tiny(envs=128, episode_length=1)))
-    with torch.no_grad():
-        env, policy = scheduler.env, scheduler.policy
-        _, epoch = run_epoch(env, policy, scheduler.params, first_carry(env, policy))
-        send_record(scheduler.transfers, build_record(epoch), 0)
-    leaves = scheduler.transfers.receive("record").values()
-    assert sum(leaf.nbytes for leaf in leaves) < 100_000
-    assert not any(leaf.dtype == np.int64 for leaf in leaves)

@@ -67,7 +67,7 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
             read_splits(name, mg.DataSpec(dir=str(files)))
         except mg.DataError as error:
             pytest.skip(str(error))
-    data = {"dir": str(files), "minibatches": 1, "batch": 2, "val_samples": 2}
+    data = {"dir": str(files), "minibatches": 1, "batch": 1, "val_samples": 1}
     result = mg.train_ppo_vectorized(
         mg.RunSpec(task=name, data=data, **SMALLEST), parts=mg.Parts(hooks=mg.Hooks(on_round=look))
     )

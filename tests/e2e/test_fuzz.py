@@ -7,13 +7,13 @@ from support.fuzz_inputs import KINDS
 from tools.fuzz import Trial
 
 EXAMPLES = {
-    "commands": 40,
+    "commands": 30,
     "events": 20,
     "runs": 15,
-    "config": 40,
-    "schedules": 40,
+    "config": 20,
+    "schedules": 20,
 }  # those that take longest; of the others
-MANY = 80
+MANY = 50
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,14 +28,18 @@ mg.TASKS.register("mine", replace(mg.TASKS["tiny"], name="mine"))
 mg.POLICIES.register("fussy", build_fussy)
 '''
 SMALL = [
+    "--task",
+    "mine",
+    "--set",
+    "policy_name=fussy",
     "--rounds",
     "1",
     "--envs",
-    "4",
+    "2",
     "--episode-length",
-    "3",
+    "2",
     "--final-episodes",
-    "4",
+    "2",
     "--quiet",
     "--ranks",
     "2",
@@ -44,34 +48,28 @@ SMALL = [
 ]
 
 
-@pytest.fixture
-def morphogen(tmp_path):
-    """Return a function that runs a command beside the file."""
-    (tmp_path / "my_parts.py").write_text(SOURCE)
-    return lambda *words: run_command(tmp_path, *words)
-
-
-def test_ranks_resume_and_evaluation_find_the_parts_of_a_file(morphogen, tmp_path):
-    done = morphogen("train", "--task", "mine", *SMALL, "--out", "run")
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["imports"] == [str(tmp_path / "my_parts.py")]
+@needs_extra("compare")
+def test_ranks_a_series_resume_and_evaluation_find_the_parts_of_a_file(tmp_path):
+    file = tmp_path / "my_parts.py"
+    file.write_text(SOURCE)
+    done = run_command(tmp_path, "train", *SMALL, "--seeds", "2..3", "--json", "--out", "series")
+    fails_on_all_ranks_and_leaves_the_other(done)
+    manifest = json.loads((tmp_path / "series/seed-3/manifest.json").read_text())
+    assert manifest["imports"] == [str(file)]
     for words in (
-        ("resume", "run", "--extend-rounds", "1", "--ranks", "1"),
-        ("evaluate", "run", "--episodes", "4", "--arms", "wait"),
+        ("resume", "series/seed-3", "--extend-rounds", "1", "--ranks", "1"),
+        ("evaluate", "series/seed-3", "--episodes", "2", "--arms", "wait"),
     ):
-        lost = morphogen(*words)
+        lost = run_command(tmp_path, *words)
         assert lost.returncode == 2
         [line] = lost.stderr.splitlines()
-        assert line.endswith(f"; the run needs --import {tmp_path / 'my_parts.py'}")
-        done = morphogen(*words, "--import", "my_parts.py")
+        assert line.endswith(f"; the run needs --import {file}")
+        done = run_command(tmp_path, *words, "--import", "my_parts.py")
         assert done.returncode == 0, done.stderr
 
 
-@needs_extra("compare")
-def test_a_seed_that_fails_on_all_ranks_leaves_the_others_of_its_series(morphogen):
-    words = ("--task", "mine", *SMALL, "--set", "policy_name=fussy")
-    done = morphogen("train", *words, "--seeds", "2..3", "--json", "--out", "series")
+def fails_on_all_ranks_and_leaves_the_other(done):
+    """Check a series of which the first seed fails."""
     assert done.returncode == 2
     rows = json.loads(done.stdout)["seeds"]
     assert [row["status"] for row in rows] == ["failed", "completed"]

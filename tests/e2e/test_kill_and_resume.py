@@ -2,7 +2,6 @@
 every difference.
 """
 
-import json
 import random
 import shutil
 
@@ -23,7 +22,7 @@ SHORT = {
     **kill_runs.CONFIG,
     "rounds": 2,
     "envs": 2,
-    "episode_length": 4,
+    "episode_length": 3,
     "final_episodes": 2,
     "ppo": {"epochs": 1, "minibatches": 1},
 }
@@ -47,6 +46,8 @@ def made(tmp_path_factory):
     train_ppo_vectorized(
         tiny(
             rounds=2,
+            envs=2,
+            episode_length=2,
             final_episodes=2,
             telemetry=telemetry,
             checkpoint=CheckpointSpec(every_rounds=1),
@@ -61,40 +62,21 @@ def copy(made, tmp_path):
     return shutil.copytree(made, tmp_path / "copy")
 
 
-def rewrite(path, change):
-    """Change the events of a file; it has one a line afterwards, numbered anew."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    changed = change([event for line in lines for event in run_comparison.split_line(line)])
-    path.write_text(
-        "".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(changed))
-    )
-
-
-def of(reported, kind):
-    return next(number for number, event in enumerate(reported) if event["event"] == kind)
-
-
-def put(reported, number, **fields):
-    event = reported[number]
-    return [
-        *reported[:number],
-        {**event, "data": {**event["data"], **fields}},
-        *reported[number + 1 :],
-    ]
-
-
 SEEN = {
-    "an event is lost": lambda reported: reported[:-1],
-    "an event is doubled": lambda reported: [*reported[:7], reported[7], *reported[7:]],
-    "another number": lambda reported: put(
-        reported, of(reported, "RoundCompleted"), accuracy_mean=1.25
-    ),
+    "an event is lost": lambda lines: lines[:-1],
+    "an event is doubled": lambda lines: [lines[0], *lines],
+    "another number": lambda lines: [
+        line.replace('"accuracy_mean":', '"accuracy_mean":1') for line in lines
+    ],
 }
 
 
 @pytest.mark.parametrize("change", SEEN.values(), ids=SEEN)
 def test_what_is_lost_or_double_is_seen(made, copy, change):
-    rewrite(copy / "events.jsonl", change)
+    path = copy / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    assert change(lines) != lines
+    path.write_text("".join(change(lines)))
     assert any(found.startswith("events.jsonl") for found in run_comparison.differences(made, copy))
 
 

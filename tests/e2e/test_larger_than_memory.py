@@ -10,10 +10,10 @@ from support.small_runs import cifar_files, story_files
 from support.subprocess_env import OURS
 
 MIB = 2**20
-LIMIT_MIB = 6  # data.resident_limit_gib of the runs
-DATA_MIB = (8, 80)
+LIMIT_MIB = 3  # data.resident_limit_gib of the runs
+DATA_MIB = (4, 40)
 STORY = 872  # bytes of a story of `story_files` on average, with its separator
-# of 72 that the larger data has more: draws over all rows of images take some, texts 2
+# of 36 that the larger data has more: draws over all rows of images take some, texts 2
 TOLERANCE_MIB = 20
 RUN = """
 import sys, threading, time

@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 BOOKS = sorted(FOLDER.glob("*.ipynb"))
 # every number in them comes from a run or a file
 COMPUTED = ("06_grown_or_static", "does_it_learn")
+# a newcomer reads this one first, so it has no short form of its own
+QUICKSTART = ("rounds=4,", "rounds=1, episode_length=5,")
 every_book = pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
 
 
@@ -31,7 +33,11 @@ def test_the_short_form_runs(book, tmp_path, monkeypatch, capsys):
     plt.switch_backend("Agg")
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
     program = tmp_path / "book.py"
-    program.write_text("\n\n".join("".join(cell["source"]) for cell in code_cells(book)))
+    source = "\n\n".join("".join(cell["source"]) for cell in code_cells(book))
+    if book.stem == "01_quickstart":
+        assert QUICKSTART[0] in source
+        source = source.replace(*QUICKSTART)
+    program.write_text(source)
     runpy.run_path(str(program))
     assert capsys.readouterr().out
 

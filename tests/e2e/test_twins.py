@@ -11,9 +11,9 @@ import morphogen as mg
 SEVEN = mg.TASKS["digits"].host.blueprints
 
 
-def open_env(task="digits", envs=4, **fields):
+def open_env(task="digits", envs=2, **fields):
     lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
-    sizes = {"episode_length": 10, "data": {"minibatches": 2, "batch": 8}}
+    sizes = {"episode_length": 8, "data": {"minibatches": 1, "batch": 8, "val_samples": 32}}
     return mg.make(task, envs=envs, lifecycle=lifecycle, **sizes, **fields)
 
 

@@ -26,8 +26,8 @@ numbers = torch.arange(240 * 64, dtype=torch.float32).view(240, 1, 8, 8)
 data = mg.from_arrays("waves", torch.sin(numbers * 0.37), torch.arange(240) % 10)
 host = mg.host_from_module(Net)
 defaults = {
-    "episode_length": 4,
-    "data": {"minibatches": 9, "batch": 8},
+    "episode_length": 3,
+    "data": {"minibatches": 5, "batch": 8, "val_samples": 16},
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
 }
 mg.TASKS.register("waves", mg.TaskSpec(name="waves", dataset=data, host=host, defaults=defaults))
@@ -42,7 +42,7 @@ def run(*words):
 def test_a_run_on_a_module_is_replayed_and_resumed_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(NET)
-    task = ["train", "--import", "net.py", "--task", "waves", "--envs", "3", "--quiet"]
+    task = ["train", "--import", "net.py", "--task", "waves", "--envs", "2", "--quiet"]
     task += ["--set", "final_episodes=0", "--set", "checkpoint.every_rounds=1"]
     run(*task, "--rounds", "2", "--out", "whole")
     run(*task, "--rounds", "2", "--out", "eager", "--capture", "off")

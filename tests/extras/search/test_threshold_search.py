@@ -86,9 +86,9 @@ def test_the_value_of_rules_is_that_of_their_episodes():
 @pytest.fixture
 def quick(monkeypatch):
     """A search of few candidates."""
-    monkeypatch.setattr(threshold_search, "DRAWN", 16)
-    monkeypatch.setattr(threshold_search, "PARENTS", 2)
-    monkeypatch.setattr(successive_halving, "NEXT_TRIALS", ((3, 8), (1, 3)))
+    monkeypatch.setattr(threshold_search, "DRAWN", 8)
+    monkeypatch.setattr(threshold_search, "PARENTS", 1)
+    monkeypatch.setattr(successive_halving, "NEXT_TRIALS", ((3, 4), (1, 2)))
 
 
 @pytest.mark.slow
@@ -107,14 +107,17 @@ def test_the_search_ends_with_better_rules_than_it_began_with(quick):
 
 
 @pytest.mark.slow
-def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
-    quick, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(threshold_search, "DRAWN", 3)
+def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(quick, tmp_path, capsys):
     file = tmp_path / "rules.json"
     words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
-    main(["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file)])
-    assert "sets of thresholds" in capsys.readouterr().out
+    words += ["--set", "episode_length=6"]
+    tune = ["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file), "--json"]
+    assert main(tune) == 0
+    shown = capsys.readouterr()
+    assert "sets of thresholds" in shown.err
+    found = json.loads(shown.out)
+    assert (found["file"], found["instances"]) == (str(file), 3)
+    assert isinstance(found["value"], float)
     settings = json.loads(file.read_text())
     run = tmp_path / "run"
     main(["train", "heuristic", "--config", str(file), *words, "--rounds", "1", "--out", str(run)])

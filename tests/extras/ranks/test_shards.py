@@ -11,4 +11,4 @@ def test_shards_that_differ_in_their_leaves_are_refused_on_all_ranks():
     shards = [{"state": {"key": number, "age": number}}, {"state": {"key": number}}]
     found = run_ranks(2, lambda exchange: exchange.join_envs(shards[exchange.rank]))
     assert [type(error) for error in found] == [CheckpointError] * 2
-    assert "the shards of the envs differ: expected the entries age, key" in str(found[0])
+    assert "the shards of the envs differ: expected the entries key, age" in str(found[0])

@@ -1,4 +1,4 @@
-"""Networks that are grown on other targets, and leave the package."""
+"""Networks that are grown on other targets."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Losses and scores of other targets: their values, their data, and envs that train on them."""
+"""Losses and scores of other targets: their names, their data, and envs that train on them."""
 
 from math import log
 

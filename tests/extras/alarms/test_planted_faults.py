@@ -16,10 +16,11 @@ pytestmark = [pytest.mark.slow, needs_extra("whitebox")]
 
 FIELDS = {
     "preset": "whitebox",
-    "rounds": 12,
+    "rounds": 6,
     "envs": 64,
     "final_episodes": 0,
-    "telemetry": {"level": "normal"},
+    # because these runs are short
+    "telemetry": {"level": "normal", "limits": {"critic_rounds": 4, "entropy_until": 1.0}},
 }
 
 
@@ -74,7 +75,7 @@ FAULTS = {
     "no entropy": (
         with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None),
         "entropy_collapse",
-        12,
+        6,
     ),
     "rewards that are not finite": (lose_rewards, "update_skipped", 1),
     "a policy that does not move": (
@@ -85,7 +86,7 @@ FAULTS = {
     "masks of the env beside it": (swap_masks, "behaviour_gap", 1),
     "stale log-probabilities": (make_stale(), "behaviour_gap", 2),
     "another discount": (with_settings(gamma=0.5, epochs=1), "return_mismatch", 5),
-    "a critic that does not learn": (with_settings(value_coef=0.0, epochs=1), "critic_blind", 10),
+    "a critic that does not learn": (with_settings(value_coef=0.0, epochs=1), "critic_blind", 4),
 }
 
 
@@ -98,11 +99,8 @@ def test_a_run_that_learns_as_it_should_has_no_alarm(tmp_path):
     result = mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
     assert alarms(tmp_path / "run") == set()
     assert not any(summary.anomalies for summary in result.history)
-    first, last = (
-        [one.network_value_mean for one in part]
-        for part in (result.history[:3], result.history[-3:])
-    )
-    assert sum(last) > sum(first)  # it does learn
+    values = [one.network_value_mean for one in result.history]
+    assert sum(values[3:]) / 3 > sum(values[:3]) / 3 + 0.03  # it does learn
 
 
 @pytest.mark.parametrize("fault", FAULTS)

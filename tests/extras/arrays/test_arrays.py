@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 from support.extras import needs_extra
-from support.small_runs import tiny
 from torch.utils.data import TensorDataset
 
 import morphogen as mg
 from morphogen.config.groups import DataSpec
 from morphogen.data.dataset import open_dataset
 from morphogen.errors import DataError
-from morphogen.testing.builders.tree_equality import trees_equal
 
 IMAGES = np.arange(120 * 64, dtype=np.uint8).reshape(120, 1, 8, 8)
 LABELS = np.arange(120) % 10
@@ -71,16 +69,6 @@ def test_sizes_of_splits_are_integers_within_the_data(said):
         mg.from_arrays("mine", IMAGES, LABELS, **COUNTS[said])
 
 
-def test_sizes_of_splits_may_come_from_numpy_and_the_test_split_as_a_list():
-    splits = mg.from_arrays("mine", IMAGES, LABELS, test=np.int64(7), validation=np.uint8(5)).splits
-    assert [len(splits.train), len(splits.validation), len(splits.test)] == [108, 5, 7]
-    pairs = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
-    assert len(mg.from_torch("mine", pairs, test=np.int64(7)).splits.test) == 7
-    assert len(mg.from_arrays("mine", IMAGES, LABELS, test=[IMAGES, LABELS]).splits.test) == 120
-    few = mg.from_arrays("mine", IMAGES[:5], LABELS[:5], test=1, validation=1).splits
-    assert len(few.train) == 3
-
-
 def test_an_env_never_has_only_classes_without_samples():
     data = mg.from_arrays("mine", IMAGES, LABELS % 5)
     said = (
@@ -105,31 +93,6 @@ def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
         replace(task, mean=(1.0, 0.0), std=(2.0, 1.0)), DataSpec(val_samples=None), host, "cpu"
     )
     assert torch.equal(fixed.preparation(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
-
-
-@needs_extra("streaming")
-def test_points_are_streamed_as_they_are_resident():
-    """Inputs without images, in float32, through staging buffers: the same numbers bit for bit."""
-    points = np.sin(np.arange(240 * 64, dtype=np.float32)).reshape(240, 1, 8, 8)
-    data = mg.from_arrays("points", points, np.arange(240) % 10)
-    states = []
-    for placement in ("resident", "streamed"):
-        spec = tiny(
-            data={
-                "name": data,
-                "batch": 8,
-                "minibatches": 2,
-                "val_samples": 20,
-                "placement": placement,
-            }
-        )
-        with mg.make(spec) as env:
-            (state, seen), acts = env.reset(), mg.actions.random
-            for _ in range(3):
-                state, step = env.step(state, acts(env, state, seen))
-                seen = step.inputs
-        states.append(state)
-    assert trees_equal(*states)
 
 
 @needs_extra("cifar")

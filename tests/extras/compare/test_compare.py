@@ -16,6 +16,7 @@ from morphogen.train.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
 SMALL = {"preset": "smoke", "episode_length": 3, "rounds": 1, "final_episodes": 0}
+SMALL["data"] = {"minibatches": 2, "val_samples": 50}
 
 
 def run_compare(*words):

@@ -17,7 +17,9 @@ CASES = {
     "resident": {},
     **rows_of_extra("streaming", lambda: {"streamed": {"data": {"placement": "streamed"}}}),
     "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
-    **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),
+    **rows_of_extra(
+        "text", lambda: {"language": {"task": "pydoc", "data": {"batch": 2, "val_samples": 16}}}
+    ),
 }
 
 

@@ -120,7 +120,6 @@ def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
     [
         ("digits", 7, {}),
         ("digits", 7, ADAPTIVE),
-        pytest.param("cifar_deep_multichannel", 2, {}, marks=needs_extra("cifar")),
         pytest.param("tokens", 3, {}, marks=needs_extra("text")),
     ],
 )

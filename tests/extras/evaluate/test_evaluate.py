@@ -31,14 +31,18 @@ def run(tmp_path_factory):
     return place
 
 
+def evaluated(run, folder, words):
+    """The file that the command writes to a copy of the run."""
+    place = folder / "run"
+    shutil.copytree(run, place)
+    assert main.main(["evaluate", str(place), *words.split()]) == 0
+    return json.loads((place / "evaluation.json").read_bytes())
+
+
 @pytest.mark.slow
 def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys):
-    place = tmp_path / "run"
-    shutil.copytree(run, place)
     extra = tmp_path / "numbers.json"
-    words = f"evaluate {place} --episodes 5 --arms random,wait --json {extra}"
-    assert main.main(words.split()) == 0
-    found = json.loads((place / "evaluation.json").read_bytes())
+    found = evaluated(run, tmp_path, f"--episodes 5 --arms random,wait --json {extra}")
     ended = json.loads((run / "result.json").read_bytes())["policies"]
     assert list(found["arms"]) == ["trained", "random", "wait"]
     for name, of_the_run in {"trained": "ppo", "random": "random", "wait": "wait"}.items():
@@ -55,11 +59,7 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
 
 @pytest.mark.slow
 def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
-    place = tmp_path / "run"
-    shutil.copytree(run, place)
-    words = f"evaluate {place} --episodes 6 --arms wait,trained:{run} --seed 9"
-    assert main.main(words.split()) == 0
-    found = json.loads((place / "evaluation.json").read_bytes())
+    found = evaluated(run, tmp_path, f"--episodes 6 --arms wait,trained:{run} --seed 9")
     arms, reported = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
     assert all(len(arm[name]) == 6 for arm in arms.values() for name in PER_EPISODE)
@@ -72,16 +72,13 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, capsys):
-    place, found = tmp_path / "run", {}
-    shutil.copytree(run, place)
-    for split in ("validation", "test"):
-        words = f"evaluate {place} --episodes 5 --arms wait --split {split}"
-        assert main.main(words.split()) == 0
-        found[split] = json.loads((place / "evaluation.json").read_bytes())
-    assert [one["split"] for one in found.values()] == ["validation", "test"]
-    seen, unseen = (one["arms"]["wait"] for one in found.values())
-    assert seen["param_epochs"] == unseen["param_epochs"]
+def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path):
+    found = evaluated(run, tmp_path, "--episodes 5 --arms wait --split test")
+    assert found["split"] == "test"
+    unseen = found["arms"]["wait"]
+    # at its end, the run played the same episodes on the validation split
+    seen = json.loads((run / "result.json").read_bytes())["policies"]["wait"]
+    assert seen["params"] == unseen["params"]
     assert seen["committed_accuracy"] != unseen["committed_accuracy"]
     setup = select_split("test", tiny_setup(envs=5, episode_length=9))
     assert (setup.dataset.validation.labels == read_digits().test.labels).all(), "the whole of it"

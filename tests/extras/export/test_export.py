@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 import morphogen as mg
 from morphogen.errors import ConfigError
 from morphogen.extras.export.exported import build_plain
+from morphogen.extras.export.network_files import save_network
 from morphogen.hosts.net import Net
 from morphogen.hosts.optim import OPTIMIZERS
 from morphogen.hosts.schedule import build_schedule
@@ -100,7 +101,7 @@ def test_delivered_seeds_alone_are_those_that_are_kept(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", sorted(NETS.keys() - {"batch", "tokens"}))
 def test_torch_exports_the_network_with_its_own_operators_alone(name):
     net = NETS[name]()
     state = grown(net)
@@ -119,22 +120,16 @@ def test_torch_exports_the_network_with_its_own_operators_alone(name):
     reason="onnxruntime or onnxscript is not installed",
 )
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", NETS)
-def test_onnx_runtime_agrees(name, tmp_path):
-    onnxruntime = importlib.import_module("onnxruntime")
-    net = NETS[name]()
-    state = grown(net)
+def test_onnx_runtime_agrees(tmp_path):
+    net = NETS["cnn"]()
     _, inputs, _ = labelled(net, 5)
-    for i in range(0, state.batch_size[0], 7):
-        made = build_plain(net, state, i).eval()
-        path = tmp_path / f"{i}.onnx"
-        torch.onnx.export(made, (inputs,), path, dynamo=True, verbose=False)
-        session = onnxruntime.InferenceSession(path)
-        [given] = session.get_inputs()
-        [found] = session.run(None, {given.name: inputs.numpy()})
-        torch.testing.assert_close(
-            torch.from_numpy(found), made(inputs).detach(), rtol=1e-4, atol=1e-5
-        )
+    made = build_plain(net, grown(net), 0).eval()
+    lines = save_network(made, inputs[:2], tmp_path / "net.onnx")
+    scope = {}
+    exec("\n".join(lines[:2]), scope)
+    [given] = scope["net"].get_inputs()
+    [found] = scope["net"].run(None, {given.name: inputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), made(inputs).detach(), rtol=1e-4, atol=1e-5)
 
 
 EPOCHS, MINIBATCHES = 3, 2
@@ -142,8 +137,7 @@ NEAR = {"rtol": 1e-10, "atol": 1e-10}
 # `skips` has a bias before a normalisation: AdamW divides its gradient, all rounding, by 1e-8
 ROUNDED = {"rtol": 1e-10, "atol": 1e-9}
 SPEC = mg.HostSpec(lr=0.02, seed_lr=0.01)
-FEW = [("sgd", "constant"), ("adamw", "warmup_cosine")]
-COSINE = ("sgd", "cosine")
+WAYS = [("adamw", "warmup_cosine"), ("sgd", "constant"), ("sgd", "cosine")]
 
 
 def build_course(optimiser, spec):
@@ -166,7 +160,7 @@ def build_course(optimiser, spec):
     [
         (name, *way)
         for name in sorted(NETS.keys() - {"tokens"})  # it has dropout
-        for way in ([*FEW, COSINE] if name == "dense" else FEW)
+        for way in (WAYS if name == "dense" else WAYS[:1])
     ],
 )
 def test_further_epochs_by_plain_torch_equal_the_epochs_of_the_env(name, optimizer, schedule):

@@ -1,7 +1,6 @@
 """The networks that a run keeps, and the command that exports them."""
 
 import errno
-import importlib.util
 import json
 import subprocess
 import sys
@@ -28,6 +27,8 @@ FIELDS = {
     "rounds": 1,
     "envs": 4,
     "final_episodes": EPISODES,
+    "episode_length": 6,
+    "data": {"batch": 8, "minibatches": 2, "val_samples": 40},
     "policy_name": "heuristic",
     "heuristic": {"first_epoch": 0, "min_plateau": 0, "max_cost": 1.0, "min_worth": -100.0},
     "telemetry": {"level": "normal"},
@@ -110,7 +111,7 @@ def test_a_kept_network_scores_like_its_env_and_so_does_an_env_that_starts_from_
 
 
 @pytest.mark.slow
-def test_all_networks_are_kept_if_asked_for_and_none_if_not(run, tmp_path):
+def test_all_networks_are_kept_if_asked_for(run, tmp_path):
     out = tmp_path / "run"
     mg.train_ppo_vectorized(**FIELDS, out=out, evaluation={"keep": {"networks": "all"}})
     rows = rows_of(out)
@@ -122,8 +123,6 @@ def test_all_networks_are_kept_if_asked_for_and_none_if_not(run, tmp_path):
         kept = [load_file(path / "networks" / f"{name}.safetensors") for path in (run, out)]
         assert kept[0].keys() == kept[1].keys()
         assert all(value.equal(kept[1][key]) for key, value in kept[0].items())
-    mg.resume(out, rounds=2, evaluation={"keep": {"networks": "none"}})
-    assert list_networks(out) == []
 
 
 @pytest.mark.slow
@@ -234,11 +233,7 @@ def outputs_of(lines, folder, samples):
     """Outputs of the network that these lines load, in a process that cannot import morphogen."""
     torch.save(samples, folder / "samples.pt")
     program = [*lines[:2], f"samples = torch.load({str(folder / 'samples.pt')!r})", lines[-1]]
-    if "onnx" in lines[0]:
-        call = "[outputs] = net.run(None, {net.get_inputs()[0].name: samples.numpy()})"
-        program += [call, "outputs = torch.from_numpy(outputs)"]
-    else:
-        program += ["outputs = net(samples)"]
+    program += ["outputs = net(samples)"]
     program += [f"torch.save(outputs.detach(), {str(folder / 'outputs.pt')!r})"]
     code = "\n".join([BLOCKED, "import torch", *program])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
@@ -246,21 +241,11 @@ def outputs_of(lines, folder, samples):
     return torch.load(folder / "outputs.pt")
 
 
-needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("onnxruntime", "onnxscript")),
-    reason="onnxruntime or onnxscript is not installed",
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("form", "name"),
-    [("torch", "grown.pt2"), pytest.param("onnx", "grown.onnx", marks=needs_onnx)],
-)
-def test_three_lines_load_an_exported_network_without_morphogen(run, tmp_path, capsys, form, name):
+def test_three_lines_load_an_exported_network_without_morphogen(run, tmp_path, capsys):
     row = max(list_networks(run), key=lambda row: row["parameters"])
-    words = ("--arm", row["arm"], "--pick", row["pick"], "--format", form)
-    first, lines = exported(capsys, run, tmp_path / name, *words)
+    words = ("--arm", row["arm"], "--pick", row["pick"])
+    first, lines = exported(capsys, run, tmp_path / "grown.pt2", *words)
     assert f"{row['parameters']:,} parameters, score {row['score']:.2f} %" in first
     module, samples, _ = load_network(run / row["file"])
     samples = torch.cat((samples, samples[:1]))
@@ -313,7 +298,7 @@ def test_a_run_without_networks_names_the_setting(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_network_of_a_module_is_kept_under_the_names_of_the_module(tmp_path, capsys):
+def test_a_network_of_a_module_is_kept_under_the_names_of_the_module(tmp_path):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -325,15 +310,10 @@ def test_a_network_of_a_module_is_kept_under_the_names_of_the_module(tmp_path, c
     host = mg.host_from_module(Net, example=torch.zeros(1, 8, 8))
     task = mg.TaskSpec(name="kept_net", dataset="digits", host=host)
     fields = {name: value for name, value in FIELDS.items() if name != "preset"}
-    small = {"episode_length": 8, "data": {"batch": 8, "minibatches": 2, "val_samples": 40}}
     run = tmp_path / "run"
-    mg.train_ppo_vectorized(task=task, **{**fields, **small}, out=run)
+    mg.train_ppo_vectorized(task=task, **fields, out=run)
     for row in list_networks(run):
         _, state = start_of(run, row)
         assert float(state.signals.val_acc[0]) == pytest.approx(row["score"], abs=1e-3)
         own = {name for name in load_file(run / row["file"]) if not name.startswith("slots.")}
         assert own - {"normalisation.gain", "normalisation.offset"} == set(Net().state_dict())
-    _, lines = exported(capsys, run, tmp_path / "net.pt2")
-    module, samples, _ = load_network(run / "networks" / "trained-best.safetensors")
-    found = outputs_of(lines, tmp_path, samples)
-    torch.testing.assert_close(found, module(samples).detach(), rtol=1e-5, atol=1e-5)

@@ -2,13 +2,11 @@
 env.
 """
 
-import copy
-
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import (
     DictInfoToList,
@@ -47,15 +45,6 @@ def test_every_task_is_registered():
     assert isinstance(gymnasium.make(NAME).unwrapped, GymnasiumSingleEnv)
 
 
-@every_mode
-def test_arguments_are_those_of_gymnasiums_own_vector_envs(mode):
-    for given in (mode, mode.value):
-        env = small(autoreset_mode=given, num_envs=np.int64(3), render_mode=None)
-        assert env.metadata["autoreset_mode"] is mode
-        assert (env.num_envs, env.render_mode) == (3, None)
-    assert small().metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP, "the default of Gymnasium"
-
-
 def test_observations_and_actions_lie_in_their_spaces():
     env = small()
     env.action_space.seed(0)
@@ -68,26 +57,6 @@ def test_observations_and_actions_lie_in_their_spaces():
         assert (terminated.dtype, truncated.any()) == (np.bool_, False)
         assert set(info) >= {"outcome", "network_value"}
     env.close()
-
-
-def test_equal_seeds_and_actions_give_equal_episodes():
-    runs = []
-    for seed in (5, 5, 6):
-        env = small()
-        env.action_space.seed(3)
-        start = env.reset(seed=seed)
-        runs.append([start, *(env.step(env.action_space.sample()) for _ in range(6))])
-    assert data_equivalence(runs[0], runs[1])
-    assert not data_equivalence(runs[0], runs[2])
-
-
-def test_what_a_step_returned_is_not_written_to_later():
-    env = small()
-    env.reset(seed=0)
-    first = env.step(env.action_space.sample())
-    kept = copy.deepcopy(first)
-    env.step(env.action_space.sample())
-    assert data_equivalence(first, kept)
 
 
 def test_the_same_step_begins_the_next_episode_and_keeps_the_last_observation():

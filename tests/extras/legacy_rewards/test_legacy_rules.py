@@ -7,24 +7,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.made_up_checkpoints import made_up
 from support.profiles import one_in
-from support.small_runs import live, tiny, world_of
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.env.setup import build_setup
 from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.example_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.rules.rewards.table import build_rule
 from morphogen.rules.stages import occupied
-from morphogen.state.tensor_trees import restore_tree, to_nested_dict
 from morphogen.state.tree_ops import expand_mask
 from morphogen.testing.builders.reward_inputs import play_rule
 from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.testing.strategies import reward_episodes, reward_inputs
-from morphogen.train.checkpoint import load_checkpoint
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -33,8 +28,6 @@ NAMES = tuple(name for name in RULES if RULES.origin(name) == "legacy_rewards")
 every_rule = pytest.mark.parametrize("name", NAMES)
 fewer = settings(max_examples=one_in(4))  # each example plays an episode
 episodes = reward_episodes(1, 4)
-PER_SLOT = {"attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "op_shaping"}
-PER_SLOT |= {"intervention", "fossilize_bonus", "drip"}
 
 
 def rule(name: str, *, length: int = LENGTH, **legacy):
@@ -143,48 +136,6 @@ def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, st
 
 
 # slots and envs
-
-
-@every_rule
-@fewer
-@given(row=reward_inputs(1))
-def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, row):
-    own = rule(name)
-    _, whole, _ = own(row, own.init(1, 3))
-    each = []
-    for place in range(3):
-        here = torch.arange(3) == place
-        alone = row.slots.apply(lambda leaf, here=here: leaf[:, here])
-        _, parts, _ = own(
-            row.replace(slots=alone, interaction=row.interaction[:, :1, :1] * 0), own.init(1, 1)
-        )
-        each.append(parts)
-    for part in PER_SLOT & whole.keys():
-        torch.testing.assert_close(
-            sum(parts[part] for parts in each), whole[part], rtol=0, atol=1e-9
-        )
-
-
-@every_rule
-def test_an_empty_env_pays_the_same_whatever_its_number_of_slots(name):
-    few, many = (
-        make_reward_inputs(horizon=True, next_val_acc=70.0, slots=make_slot_inputs(1, count))
-        for count in (1, 6)
-    )
-    assert paid(name, few)[:2] == paid(name, many)[:2]
-
-
-def test_occupied_slots_and_fossils_cost_rent_once_per_env():
-    stages = [[Stage.TRAINING, Stage.HOLDING, Stage.FOSSILIZED]]
-    slots = make_slot_inputs(
-        1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100
-    )
-    _, parts, _ = paid("shaped", make_reward_inputs(host_params=1000, slots=slots))
-    assert parts["occupancy_rent"] == pytest.approx(-0.01 * 2)
-    assert parts["fossil_rent"] == pytest.approx(-0.002)
-    assert parts["rent"] == pytest.approx(-0.5 * math.log(1 + (2 * 3.9 + 50 + 100) / 1000))
-    _, parts, _ = paid("basic", make_reward_inputs(host_params=1000, slots=slots))
-    assert parts["rent"] == pytest.approx(-0.1 * (2 * 3.9 + 50 + 100) / 500_000)
 
 
 def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
@@ -340,23 +291,6 @@ def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kep
         assert reward == pytest.approx(parts["escrow_forfeit"] - 10)
 
 
-def test_a_seed_that_faded_away_forfeits_its_balance_and_a_new_one_starts_without():
-    good = {"contribution": 3.0, "contribution_valid": True, "accuracy_at_germination": 0.0}
-    held = make_reward_inputs(
-        slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0
-    )
-    _, parts, ledger = paid("escrow", held, ratio_threshold=50.0)
-    assert ledger["escrow_balance"].item() == pytest.approx(2.0)  # the clip
-    gone = make_reward_inputs(slots=one_slot(Stage.BLENDING, next_stage=int(Stage.PRUNED)))
-    _, parts, after = paid("escrow", gone, ledger)
-    assert parts["escrow_forfeit"] == pytest.approx(-2.0)
-    assert after["escrow_balance"] == 0
-    fresh = make_reward_inputs(
-        slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED))
-    )
-    assert paid("escrow", fresh, ledger)[2]["escrow_balance"] == 0
-
-
 # hindsight
 
 
@@ -400,24 +334,3 @@ def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
             gained = (after - gamma * scaffold)[:, :, rest]
             torch.testing.assert_close(gained, row.interaction.clamp(min=0.0)[:, :, rest])
         scaffold = after
-
-
-# whole runs
-
-
-@every_rule
-def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name, tmp_path):
-    setup = build_setup(tiny(envs=6, episode_length=3, seed=3, reward=RewardSpec(rule=name)))
-    epochs = live(world_of(setup))
-    for epoch in epochs:
-        assert epoch.step.score.components.shape == (6, len(setup.rule.components))
-        torch.testing.assert_close(epoch.step.score.components.sum(-1), epoch.step.score.reward)
-        assert not epoch.step.score.unmeasured.any()
-        assert (epoch.step.score.potential == 0).all()
-    state = epochs[1].after
-    folder = made_up(carry=to_nested_dict(state)).save(tmp_path)
-    assert not differing_leaves(
-        restore_tree(load_checkpoint(folder).carry, epochs[0].after, "carry"),
-        state,
-    )
-    assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())

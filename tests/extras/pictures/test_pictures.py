@@ -222,6 +222,7 @@ def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path, capsys):
     code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
     code += "assert not {'torch', 'tensordict'} & set(sys.modules)"

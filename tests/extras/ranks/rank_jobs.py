@@ -24,6 +24,8 @@ RUN = [
     "tiny",
     "--envs",
     "4",
+    "--episode-length",
+    "6",
     "--quiet",
     "--set",
     "final_episodes=0",

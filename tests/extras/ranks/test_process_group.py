@@ -4,16 +4,15 @@ import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
+import torch
+from support.forked_commands import FORKS, wait_for
 
 from morphogen.errors import RankError
 from morphogen.extras.ranks import process_group, workers
-from tests.support.subprocess_env import OURS
 
 
 @pytest.fixture
@@ -66,13 +65,12 @@ def test_a_network_without_a_way_to_the_store_is_given_up_long_before_the_time_o
         workers.check_loopback(("127.0.0.1", 1))
 
 
-JOINING = """
-import signal, sys, torch
-from morphogen.extras.ranks.process_group import join_ranks
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))  # deaf while torch waits
-print("joining", flush=True)
-join_ranks(torch.device("cpu"), timeout_s=60)
-"""
+def join_alone(job, pipe):
+    """Wait for another rank, deaf while torch waits."""
+    os.environ.update(job)
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(9))
+    pipe.send("joining")
+    process_group.join_ranks(torch.device("cpu"), timeout_s=60)
 
 
 @pytest.mark.slow
@@ -80,12 +78,12 @@ def test_a_signal_ends_a_rank_that_waits_for_others_at_once():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     job = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-c", JOINING]
-    with subprocess.Popen(command, env={**OURS, **job}, stdout=subprocess.PIPE) as rank:
-        assert rank.stdout is not None
-        assert rank.stdout.readline() == b"joining\n"
-        time.sleep(1.0)  # in torch by now
-        started = time.monotonic()
-        os.kill(rank.pid, signal.SIGTERM)
-        assert rank.wait(20) == -signal.SIGTERM
+    answer, pipe = FORKS.Pipe()
+    rank = FORKS.Process(target=join_alone, args=(job, pipe))
+    rank.start()
+    assert answer.recv() == "joining"
+    time.sleep(0.5)  # in torch by now
+    started = time.monotonic()
+    os.kill(rank.pid, signal.SIGTERM)
+    assert wait_for(rank) == -signal.SIGTERM
     assert time.monotonic() - started < 5

@@ -21,8 +21,9 @@ from morphogen.state.tree_ops import replace
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from tests.extras.ranks.thread_ranks import run_ranks
 
-TINY = {"task": "tiny", "data": DataSpec()}
+ADAMW = HostSpec(optimizer="adamw", schedule="warmup_cosine", lr=0.01)
 RUNS = {
+    "heuristic, adamw": {"policy_name": "heuristic", "host": ADAMW},
     **rows_of_extra(
         "streaming",
         lambda: {
@@ -31,9 +32,7 @@ RUNS = {
             }
         },
     ),
-    "heuristic": {"policy_name": "heuristic", **TINY},
-    "adamw": {"host": HostSpec(optimizer="adamw", schedule="warmup_cosine", lr=0.01)},
-    "resident groups": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
+    "groups of ppo": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
 }
 
 
@@ -111,21 +110,20 @@ def assert_equal_runs(spec, ranks, kind=Scheduler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "ranks"), [(kind, 4 if kind == "resident groups" else 2) for kind in RUNS]
-)
-def test_ranks_end_with_the_bits_of_one_process(kind, ranks):
-    assert_equal_runs(tiny(envs=16, rounds=2, episode_length=4, **RUNS[kind]), ranks)
+@pytest.mark.parametrize("kind", RUNS)
+def test_ranks_end_with_the_bits_of_one_process(kind):
+    ranks = 4 if kind == "groups of ppo" else 2
+    assert_equal_runs(tiny(envs=16, rounds=2, episode_length=3, **RUNS[kind]), ranks)
 
 
 def test_a_host_that_is_not_finite_breaks_no_other_rank():
-    events = assert_equal_runs(tiny(envs=8), 2, BrokenEnv)
+    events = assert_equal_runs(tiny(envs=8, episode_length=4), 2, BrokenEnv)
     assert {where["env"] for name, where, _ in events if name == "RolledBack"} == {5}
 
 
 @pytest.mark.slow
 def test_every_exchange_is_in_the_ledger():
-    spec = tiny(envs=8, rounds=2, **TINY)
+    spec = tiny(envs=8, rounds=2, episode_length=3)
     for scheduler, _ in on_ranks(2, lambda part: finished(spec, part)):
         trees = leaves(scheduler.rollout.rows), leaves(scheduler.carry.memory)
         rollout = sum(leaf.nbytes for tree in trees for leaf in tree.values())
@@ -152,7 +150,7 @@ def test_all_ranks_stop_or_save_before_the_same_epoch(wisher, epoch, kind):
             save=lambda: saved.append(len(done)),
             **{kind: wish},
         )
-        scheduler = Scheduler(build_setup(tiny(envs=4, **TINY), exchange), Parts(hooks=hooks))
+        scheduler = Scheduler(build_setup(tiny(), exchange), Parts(hooks=hooks))
         scheduler.run()
         return len(done), saved
 
@@ -160,8 +158,8 @@ def test_all_ranks_stop_or_save_before_the_same_epoch(wisher, epoch, kind):
     assert first == second
     assert first in [
         (epoch + 1, []),
-        (tiny(**TINY).episode_length, [epoch + 1]),
-        (tiny(**TINY).episode_length, []),
+        (tiny().episode_length, [epoch + 1]),
+        (tiny().episode_length, []),
     ]
 
 
@@ -172,7 +170,7 @@ def test_a_rank_that_drifts_ends_the_run_by_name():
                 self.learned.params["net"]["value.mid.bias"].add_(1e-7)
             return super()._update(rows, hidden)
 
-    spec = tiny(envs=6, **TINY)
+    spec = tiny(envs=6, episode_length=2)
     with pytest.raises(
         RankError,
         match=r"checksum of the policy after round 1: expected [0-9a-f]{16} as on rank 0, got "

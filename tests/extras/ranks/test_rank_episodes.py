@@ -34,7 +34,7 @@ def test_no_rank_plays_one_row_where_one_process_plays_several(count, ranks):
 
 @pytest.fixture(scope="module")
 def setup():
-    return mg.build_setup(mg.RunSpec(preset="tiny", envs=5, seed=3))
+    return mg.build_setup(mg.RunSpec(preset="tiny", envs=5, seed=3, episode_length=3))
 
 
 def assert_equal_traces(ours, theirs):

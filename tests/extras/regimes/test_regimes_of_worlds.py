@@ -30,7 +30,6 @@ def make(envs=4, seed=0, **settings):
 
 def test_the_world_is_the_same_whatever_is_done_in_it_whoever_plays_beside_and_for_siblings():
     assert not changed_worlds(make(6, regime={"classes": (3, 9)}, **CLASSES))
-    assert not changed_worlds(make(3, regime={"hazard": 0.0}))
 
 
 @pytest.mark.parametrize(

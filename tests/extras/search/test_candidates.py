@@ -76,9 +76,8 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
-def test_a_candidate_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
-    setup = tiny_setup(episode_length=16, lifecycle=lifecycle)
+def test_a_candidate_that_is_possible_is_kept_whole_and_one_that_is_not_is_not():
+    setup = tiny_setup(episode_length=16, lifecycle=BYHAND)
     for candidate in grown()[1:]:
         life = alone(setup, candidate, InstanceSet(TRAINING_INSTANCES, 0, rng.env_keys(0, 0, 4)), 0)
         assert is_feasible(candidate, setup.spec)
@@ -94,9 +93,8 @@ def test_a_candidate_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
-def test_a_seed_lives_from_its_germination_to_its_pruning(lifecycle):
-    setup = tiny_setup(episode_length=20, lifecycle=lifecycle)
+def test_a_seed_lives_from_its_germination_to_its_pruning():
+    setup = tiny_setup(episode_length=20, lifecycle=QUICK)
     end = seed_timeline(setup.spec, Tempo.FAST).holding + 1
     pruned = GrowthStep(0, "r0c0", Blueprint.NORM, pruning=end)
     candidate = (pruned, GrowthStep(end + 4, "r1c0", Blueprint.DEPTHWISE))
@@ -111,22 +109,6 @@ def test_a_seed_lives_from_its_germination_to_its_pruning(lifecycle):
     assert grown[:end] == [sizes[0]] * end
     assert grown[end : end + 4] == [0] * 4
     assert set(grown[end + 4 :]) == {sizes[1]}
-
-
-def test_a_seed_is_pruned_only_once_it_is_blended_and_where_that_is_allowed():
-    spec = tiny(episode_length=12, lifecycle=QUICK)
-    life = seed_timeline(spec, Tempo.FAST).holding + 1
-    seed = GrowthStep(1, "r0c0", Blueprint.NORM)
-    for epoch, allowed in ((life, False), (life + 1, True), (11, True), (12, False)):
-        assert is_feasible((seed._replace(pruning=epoch),), spec) == allowed
-    assert not is_feasible(
-        (seed._replace(pruning=life + 1),), tiny(episode_length=12, disabled_ops=("PRUNE",))
-    )
-    busy = GrowthStep(life + 1, "r1c0", Blueprint.NORM, pruning=11)
-    assert not is_feasible(
-        (seed._replace(pruning=life + 1), busy), tiny(episode_length=20, lifecycle=QUICK)
-    )
-    assert seed._replace(pruning=9).label == "norm in r0c0 from epoch 1 to 9, FAST, SIGMOID_ADD"
 
 
 @pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])

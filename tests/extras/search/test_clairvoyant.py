@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.extras import needs_extra
-from support.small_runs import QUICK, context_of, tiny, tiny_setup
+from support.small_runs import QUICK, context_of, tiny
 
 import morphogen as mg
 from morphogen.config.task import TASKS
@@ -93,8 +93,9 @@ def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
 
 @pytest.mark.slow
 def test_the_search_finds_what_is_best_where_it_is_played_again():
-    setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("regime", "lifecycle", "observe", "instance")},
-                       task=ANYTIME, episode_length=20, blueprints=("norm",))  # fmt: skip
+    data = mg.DataSpec(batch=8, minibatches=1, val_samples=16)
+    spec = spec_of(episode_length=14, slots=("r0c0",), data=data)
+    setup = mg.build_setup(spec)
     instances = training_instances(setup.spec, 2)
     said: list[str] = []
     context = replace(context_of(setup), report=said.append)
@@ -132,7 +133,7 @@ def test_no_schedule_is_tried_in_the_world_in_which_the_arm_is_judged(monkeypatc
 @needs_extra("whitebox")
 @pytest.mark.parametrize("epochs", [8, 3])
 def test_worlds_of_one_regime_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):
-    env = mg.make("whitebox", envs=32, seed=0, episode_length=epochs, instances="held-out")
+    env = mg.make("whitebox", envs=12, seed=0, episode_length=epochs, instances="held-out")
     results = mg.play_arms(env, ("wait", "clairvoyant"))
     gain = results["clairvoyant"].network_value - results["wait"].network_value
     assert (gain >= 0).all()

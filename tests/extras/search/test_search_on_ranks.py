@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from support.small_runs import context_of
+from support.small_runs import QUICK, context_of, tiny_setup
 
 import morphogen as mg
 from morphogen.evaluation.arms import policy_player
@@ -25,7 +25,7 @@ run_ranks = pytest.importorskip("tests.extras.ranks.thread_ranks").run_ranks
 
 @pytest.fixture(scope="module")
 def setup():
-    return mg.build_setup(mg.RunSpec(preset="tiny", envs=5, seed=3))
+    return tiny_setup(envs=5, seed=3, episode_length=8, lifecycle=QUICK)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from morphogen.env.environment import open_environment
 from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import build_result
 from morphogen.extras.schedules.action_schedule import dump_schedule
 from morphogen.extras.search import instance_sets
@@ -246,19 +245,3 @@ def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(mon
         assert tasks is not None
         assert not {int(word) for word in key[:, 0]} & wanted
     assert torch.equal(judged[0], held_out_instance_sets(setup.spec, 3)[0].tasks)
-
-
-def test_an_episode_has_as_many_transfers_as_it_says():
-    setup = tiny_setup()
-    world = world_of(setup, envs=3, control=build_arm("wait", setup).control)
-    traces_of(world)
-    assert {name: count for name, count in world.transfers.ledger.items() if count} == {
-        "plan": 6,
-        "result": 1,
-    }
-    context = PlayContext(setup, world.transfers)
-    train_again(setup, np.full((3, 3), -1), np.zeros((3, 3), int), context)
-    assert {name: count for name, count in world.transfers.ledger.items() if count} == {
-        "plan": 13,
-        "result": 2,
-    }

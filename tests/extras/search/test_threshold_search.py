@@ -83,16 +83,17 @@ def test_the_value_of_rules_is_that_of_their_episodes():
     assert np.allclose(found[1], alone)  # the white box has the same worlds in all siblings
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """A search of few candidates."""
-    monkeypatch.setattr(threshold_search, "DRAWN", 16)
-    monkeypatch.setattr(threshold_search, "PARENTS", 2)
-    monkeypatch.setattr(successive_halving, "NEXT_TRIALS", ((3, 8), (1, 3)))
+def make_quick(monkeypatch, drawn, parents, *stay):
+    """Let a search try few candidates."""
+    monkeypatch.setattr(threshold_search, "DRAWN", drawn)
+    monkeypatch.setattr(threshold_search, "PARENTS", parents)
+    trials = tuple(zip((3, 1), stay, strict=True))
+    monkeypatch.setattr(successive_halving, "NEXT_TRIALS", trials)
 
 
 @pytest.mark.slow
-def test_the_search_ends_with_better_rules_than_it_began_with(quick):
+def test_the_search_ends_with_better_rules_than_it_began_with(monkeypatch):
+    make_quick(monkeypatch, 16, 2, 8, 3)
     said: list[str] = []
     context = replace(context_of(build_setup(SPEC)), report=said.append)
     numbers, data = search_thresholds(context, instances=8, worlds=1)
@@ -108,13 +109,19 @@ def test_the_search_ends_with_better_rules_than_it_began_with(quick):
 
 @pytest.mark.slow
 def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
-    quick, tmp_path, capsys, monkeypatch
+    tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(threshold_search, "DRAWN", 3)
+    make_quick(monkeypatch, 3, 1, 2, 1)
     file = tmp_path / "rules.json"
     words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
-    main(["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file)])
-    assert "sets of thresholds" in capsys.readouterr().out
+    words += ["--set", "episode_length=6"]
+    tune = ["tune", *words, "--family", "reactive", "--on", "3", "--out", str(file), "--json"]
+    assert main(tune) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("candidates on") == 3
+    found = json.loads(shown.out)
+    assert (found["file"], found["instances"]) == (str(file), 3)
+    assert isinstance(found["value"], float)
     settings = json.loads(file.read_text())
     run = tmp_path / "run"
     main(["train", "heuristic", "--config", str(file), *words, "--rounds", "1", "--out", str(run)])

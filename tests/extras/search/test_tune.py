@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from support.extras import needs_extra
 from support.subprocess_env import OURS
 
 from morphogen.cli import main
@@ -42,9 +41,11 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
+    assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3", "--json"]) == 0
     shown = capsys.readouterr()
-    assert "file: best.json" in shown.out
+    found = json.loads(shown.out)
+    assert (found["file"], found["instances"]) == ("best.json", 3)
+    assert isinstance(found["value"], float)
     assert shown.err.count("candidates on") == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json"]
     words = [*SETTINGS, "--policy", "schedule:best.json", "--rounds=1", "--quiet", "--out=run"]
@@ -68,33 +69,3 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
     assert main.main(["tune", *words]) == 2
     assert said in capsys.readouterr().err
     assert len(list(tmp_path.iterdir())) == 1
-
-
-@needs_extra("whitebox")
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["open", "reactive"])
-def test_json_has_the_best_and_its_file(tmp_path, monkeypatch, capsys, family):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    search = "morphogen.extras.search"
-    monkeypatch.setattr(f"{search}.threshold_search.DRAWN", 3)
-    monkeypatch.setattr(f"{search}.threshold_search.PARENTS", 1)
-    monkeypatch.setattr(f"{search}.successive_halving.NEXT_TRIALS", ((3, 2), (1, 1)))
-    out = tmp_path / "best.json"
-    words = [
-        "--preset",
-        "whitebox",
-        "--envs",
-        "4",
-        "--on",
-        "3",
-        "--family",
-        family,
-        "--out",
-        str(out),
-        "--json",
-    ]
-    assert main.main(["tune", *words]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["file"] == str(out)
-    assert found["instances"] == 3
-    assert isinstance(found["value"], float)

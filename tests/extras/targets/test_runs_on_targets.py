@@ -29,15 +29,11 @@ class Net(torch.nn.Module):
         return self.head(self.grow(torch.relu(self.stem(x))))
 
 x = torch.sin(torch.arange(240 * 5, dtype=torch.float32).view(240, 5) ** 2 * 0.37)
-numbers = torch.stack([x[:, 0] * x[:, 1] + x[:, 2], x[:, 3] - x[:, 4].square()], -1)
-targets = {"mse": numbers, "bce_with_logits": numbers > 0}
-defaults = {
-    "episode_length": 4,
-    "data": {"minibatches": 4, "batch": 16},
-}
-for loss, target in targets.items():
-    own = {"dataset": mg.from_arrays(loss, x, target), "host": mg.host_from_module(Net)}
-    mg.TASKS.register(loss, mg.TaskSpec(name=loss, **own, loss=loss, defaults=defaults))
+labels = torch.stack([x[:, 0] * x[:, 1] + x[:, 2], x[:, 3] - x[:, 4].square()], -1) > 0
+own = {"dataset": mg.from_arrays("labels", x, labels), "host": mg.host_from_module(Net)}
+defaults = {"episode_length": 4, "data": {"minibatches": 4, "batch": 16}}
+task = mg.TaskSpec(name="labels", **own, loss="bce_with_logits", defaults=defaults)
+mg.TASKS.register("labels", task)
 """
 
 
@@ -45,16 +41,12 @@ def run(*words):
     assert main(list(words)) == 0
 
 
-@pytest.mark.parametrize(
-    ("loss", "score"), [("mse", "explained"), ("bce_with_logits", "label_accuracy")]
-)
-def test_a_run_is_resumed_bit_for_bit_and_names_its_score(
-    loss, score, tmp_path, monkeypatch, capsys
-):
+def test_a_run_is_resumed_bit_for_bit_and_names_its_score(tmp_path, monkeypatch, capsys):
+    score = "label_accuracy"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(TASKS)
     own = ["--import", "net.py"]
-    task = ["train", *own, "--task", loss, "--envs", "3", "--set", "checkpoint.every_rounds=1"]
+    task = ["train", *own, "--task", "labels", "--envs", "3", "--set", "checkpoint.every_rounds=1"]
     task += ["--set", "final_episodes=3"]
     run(*task, "--rounds", "2", "--out", "whole")
     shown = capsys.readouterr()

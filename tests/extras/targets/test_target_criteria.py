@@ -1,8 +1,7 @@
-"""Losses and scores of other targets: their values, their data, and envs that train on them."""
+"""Losses and scores of other targets: their names, their data, and envs that train on them."""
 
 from math import log
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,6 @@ from target_tables import (
     MARKS,
     NUMBERS,
     closeness,
-    cubic,
     name_of,
     soft_labels,
     task,
@@ -25,7 +23,6 @@ from target_tables import (
 
 import morphogen as mg
 from morphogen.config.parts import LOSSES, SCORES
-from morphogen.state.measure import LabelledInputs
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import trees_equal
 
@@ -42,26 +39,6 @@ def test_names_of_losses_and_their_usual_scores():
         "bce_with_logits": "label_accuracy",
     }
     assert set(usual.values()) == set(SCORES.builtin())
-
-
-def test_losses_are_means_over_the_outputs_of_a_sample():
-    output = torch.tensor([[0.0, 2.0], [1.0, -3.0]])
-    target = torch.tensor([[1.0, 2.0], [1.0, 1.0]])
-    assert LOSSES["mse"](output, target).tolist() == [0.5, 8.0]
-    assert LOSSES["huber"](output, target).tolist() == [0.25, 1.75]
-    bce = LOSSES["bce_with_logits"](output, torch.tensor([[1.0, 1.0], [0.0, 0.0]])).tolist()
-    assert bce[0] == pytest.approx((log(2) + log(1 + np.exp(-2))) / 2)
-    marks = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
-    assert SCORES["label_accuracy"](output, marks).tolist() == [1.0, 0.5]
-
-
-def test_explained_compares_errors_with_the_variance_of_the_training_targets():
-    targets = torch.tensor([[0.0, 10.0], [2.0, 30.0]])  # variances 1 and 100
-    score = SCORES["explained"].fit(targets, "made up")
-    assert score(targets, targets).tolist() == [1.0, 1.0]
-    mean = targets.mean(0).expand_as(targets)
-    assert score(mean, targets).tolist() == [0.0, 0.0]
-    assert score(targets + torch.tensor([1.0, 0.0]), targets).tolist() == [0.5, 0.5]
 
 
 def blank(env, value):
@@ -123,27 +100,6 @@ def test_an_env_whose_loss_is_not_finite_is_rolled_back_alone():
     assert step.report.rolled_back.tolist() == [False, False, True]
     assert step.reward.isfinite().all()
     assert step.validation.accuracy.isfinite().all()
-
-
-FORMS = {
-    "bool labels": ("bce_with_logits", MARKS.bool()),
-    "floating labels": ("bce_with_logits", MARKS.double()),
-    "lists": ("bce_with_logits", MARKS.tolist()),
-    "float64 numbers": ("mse", NUMBERS.double().numpy()),
-    "integers": ("mse", (10 * NUMBERS).long()),
-    "bfloat16": ("huber", NUMBERS.bfloat16()),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_targets_come_in_any_type(form):
-    loss, targets = FORMS[form]
-    env = mg.make(task(loss, targets), envs=2)
-    assert env.setup.dataset.labels.dtype == torch.float32
-    assert env.setup.dataset.labels.shape[1:] == (3,)
-    state, _ = env.reset()
-    _, step = env.step(state, mg.actions.wait(env))
-    assert step.metrics.valid.all()
 
 
 def test_one_number_per_sample_is_a_column():
@@ -215,19 +171,6 @@ def closeness_to_nothing(output, target):
     return torch.exp(-output.square().mean(-1))
 
 
-def test_half_of_the_data_and_a_price_apply_to_all_targets():
-    env = mg.make(task(), envs=4, instance={"data_share": (0.5, 0.5), "param_price": (0.01, 0.5)})
-    state, _ = env.reset()
-    train = env.setup.dataset.sizes["train"]
-    assert state.instance.samples.tolist() == [train // 2] * 4
-    assert len(set(state.instance.param_price.tolist())) == 4
-    draws = env.feed.epoch(state)
-    for e in range(4):
-        usable = state.instance.usable[e, : train // 2]
-        assert torch.isin(draws.index[:, e], usable).all()
-    assert draws.labels.equal(env.setup.dataset.labels[draws.index])
-
-
 @pytest.mark.parametrize("loss", CASES, ids=name_of)
 def test_streamed_data_gives_the_same_epochs(loss):
     targets, score = CASES[loss]
@@ -255,30 +198,3 @@ def test_a_built_in_host_serves_numbers():
     one = {"base": 4, "blocks": 2, "kernel": 3, "pools": 1, "channels_in": 1, "size": 8}
     with pytest.raises(mg.ConfigError, match=r"host\.classes: expected a number .* equal to 2"):
         mg.CnnSpec(**one, classes=1)
-
-
-def test_rows_do_not_see_each_other():
-    env = mg.make(task(cubic, score=closeness), envs=4, seed=5)
-    few = mg.make(task(cubic, score=closeness), envs=2, seed=5)
-    ends = []
-    for world in (env, few):
-        state, _ = world.reset()
-        for _ in range(2):
-            state, step = world.step(state, mg.actions.wait(world))
-        ends.append(step.validation)
-    torch.testing.assert_close(ends[0].loss[:2], ends[1].loss, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(ends[0].accuracy[:2], ends[1].accuracy, rtol=1e-4, atol=1e-3)
-
-
-def test_samples_of_a_validation_split_are_counted_chunk_by_chunk():
-    env = mg.make(task(), envs=2)
-    state, _ = env.reset()
-    inputs = small_states.normal(300, 6, seed=8)
-    labels = small_states.normal(300, 3, seed=9) * 0.1
-
-    def loss_of(part):
-        split = LabelledInputs(inputs=inputs[part], labels=labels[part], batch_size=[])
-        return measure(env, state, split).loss
-
-    halves = loss_of(slice(None, 150)) + loss_of(slice(150, None))
-    torch.testing.assert_close(loss_of(slice(None)), halves / 2)

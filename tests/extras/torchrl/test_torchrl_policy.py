@@ -147,16 +147,6 @@ def test_an_actor_without_memory_samples_with_the_generator_of_torch(world):
     assert not torch.equal(drawn[0], drawn[2])
 
 
-def test_a_memory_of_counts_is_carried_too(world):
-    actor = PolicyActor(build_arm("heuristic", world.setup))
-    rolled = with_memory(world, actor).rollout(5, actor)
-    epochs = [epoch.choice.action for epoch in live(world, "heuristic")]
-    assert torch.equal(
-        torch.stack([rolled["action", head] for head in HEADS], -1).transpose(0, 1),
-        torch.stack(epochs),
-    )
-
-
 def test_an_arm_with_a_control_or_an_environment_without_its_memory_is_refused(world):
     with pytest.raises(
         mg.ConfigError, match="arm: wait has a control: make the environment with it"

@@ -42,8 +42,12 @@ def world(**settings):
 
 
 @cache
+def played(name):
+    return mg.play(world(), name)
+
+
 def earned(name):
-    return mg.play(world(), name).network_value
+    return played(name).network_value
 
 
 def planned_action(envs, move):
@@ -101,8 +105,9 @@ def test_no_baseline_is_near_it(name):
 
 @pytest.mark.slow
 def test_the_best_plan_grows_prunes_and_uses_every_kind():
-    arm = mg.play(world(), "optimal")
-    op, kind = arm.traces.action[..., Head.OP], arm.traces.action[..., Head.BLUEPRINT]
+    action = played("optimal").traces.action
+    op = action[..., Head.OP]
+    kind = action[..., Head.BLUEPRINT]
     assert set(kind[op == int(Op.GERMINATE)].tolist()) == set(KINDS)
     assert (op == int(Op.PRUNE)).any(0).mean() > 0.3
     assert (op[8:] == int(Op.GERMINATE)).any(0).mean() > 0.3

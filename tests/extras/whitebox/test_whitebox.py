@@ -1,6 +1,4 @@
-"""The white-box task: its optimum is what the best policy earns, nothing earns more, and PPO comes
-close to it.
-"""
+"""The white-box task: its optimum is what the best policy earns, and nothing earns more."""
 
 import json
 import time
@@ -219,13 +217,6 @@ def test_the_result_tells_the_share_of_every_policy(tmp_path):
     assert list(reported) == ["wait", "random", "heuristic", "optimal", "ppo"]
     assert reported["optimal"] == pytest.approx(1.0, abs=1e-5)
     assert max(reported.values()) == reported["optimal"]
-
-
-@pytest.mark.slow
-def test_a_short_run_learns():
-    spec = build_spec({"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0})
-    values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]
-    assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
 
 
 @pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])

@@ -35,6 +35,8 @@ def ended(tmp_path_factory):
         redirect_stderr(progress),
     ):
         patch.chdir(folder)
+        # the handlers of a run are not for the test process
+        patch.setattr("signal.signal", lambda *_: None)
         patch.setenv("MORPHOGEN_DATA", str(files))
         # the task trains on 32 minibatches an epoch
         patch.setitem(TASKS["cifar_baseline"].defaults["data"], "minibatches", 2)

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.compiled import compile_complete
 
 import morphogen as mg
 from morphogen.env.phases import choose_actions
@@ -16,8 +17,7 @@ def test_the_best_policy_acts_alike_when_compiled(task):
     env = mg.make(task, envs=6, seed=0)
     policy, _, params, _ = mg.build_arm("optimal", env.setup)
     choose = partial(choose_actions, policy=policy)
-    # the default backend is slow, and tests/laws/test_compiled.py compares its operators
-    compiled = torch.compile(choose, fullgraph=True, dynamic=False, backend="aot_eager")
+    compiled = compile_complete(choose)
     hidden = policy.initial_hidden(6)
     state, seen = env.reset()
     for _ in range(3):

@@ -10,6 +10,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
+from morphogen.testing.laws import search
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 BOOKS = sorted(FOLDER.glob("*.ipynb"))
 # every number in them comes from a run or a file
@@ -30,6 +32,7 @@ def test_the_short_form_runs(book, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(FOLDER)
     monkeypatch.setenv("MORPHOGEN_SMOKE", "1")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(search, "MAX_SHRINKS", 5)  # of the smallest example of a broken law
     plt.switch_backend("Agg")
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
     program = tmp_path / "book.py"

@@ -19,8 +19,8 @@ from laws.test_steps import DRAWN, NET
 from support import small_states
 from support.compiled import compile_complete
 from support.extras import rows_of_extra
-from support.made_up_rollouts import KEY, play, small, turn
-from support.own_parts import Perceptron, Shift
+from support.made_up_rollouts import KEY, play, turn
+from support.own_parts import Flat, Perceptron, Shift
 from support.small_runs import live
 from torch._dynamo.utils import counters
 
@@ -297,8 +297,9 @@ def acting() -> Graph:
 
 
 def updating() -> Graph:
-    """A whole update of one minibatch."""
-    policy, spec = small(), mg.PpoSpec(epochs=1, minibatches=1)
+    """A whole update of one minibatch; a network of few parameters has few optimiser steps."""
+    policy = mg.NetworkPolicy(mg.ModuleNetwork(Flat()))
+    spec = mg.PpoSpec(epochs=1, minibatches=1)
     learner, envs = init_ppo(policy, KEY), torch.arange(4).view(1, 1, 4)
     learners = learner.unsqueeze(0)  # Dynamo traces twice where an input is a number in float64
     round_zero = turn(spec)

@@ -55,6 +55,7 @@ LIFE, WATCH = by_hand(), GovernorSpec(window=4, min_samples=2)
 STRICT = by_hand(permissive_gates=False)
 NUMBERS = {
     "attribution.configuration_count",
+    "legality.relevant_heads",
     "shapley_values.interaction_weights",
     "shapley_values.shapley_weights",
 }  # without tensors

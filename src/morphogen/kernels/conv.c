@@ -85,8 +85,13 @@ Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Siz
 
 /* Sums of adjacent pairs of both. */
 INLINE Vector halved(Vector a, Vector b) {
+#if FULL == 16
     return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
            __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#else
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#endif
 }
 
 /* Pixels of the output, `across` of them in a line; the first reads from `at`. */
@@ -96,10 +101,10 @@ INLINE void tile(const Shape *s, const Planes *in, const float *at, const float 
     const Size pixel = in->pixel, down = in->line - (across - 1) * pixel;
     Vector sum[FULL];
 #pragma GCC unroll 16
-    for (int t = 0; t < FULL; t++) sum[t] = _mm512_setzero_ps();
+    for (int t = 0; t < FULL; t++) sum[t] = (Vector){0};
     for (Size line = 0; line < s->kernel; line++)
         for (Size step = 0; step < s->steps; step++, weight += vectors * FULL) {
-            const Vector one = _mm512_load_ps(weight), two = vectors > 1 ? _mm512_load_ps(weight + FULL) : one;
+            const Vector one = *(const Vector *)weight, two = vectors > 1 ? *(const Vector *)(weight + FULL) : one;
             const float *run = at + line * in->line + step * parts;
 #pragma GCC unroll 16
             for (int t = 0; t < count; t++) {
@@ -116,7 +121,7 @@ INLINE void tile(const Shape *s, const Planes *in, const float *at, const float 
         for (int i = 0; i < parts; i++) {
             float *to = out + ((t + i) / across * s->width + (t + i) % across) * stride;
             memcpy(to, (float *)&all + i * FULL / parts, sizeof all / parts);
-            if (vectors > 1) _mm512_storeu_ps(to + FULL, sum[t * vectors + 1]);
+            if (vectors > 1) *(Loose *)(to + FULL) = sum[t * vectors + 1];
         }
     }
 }
@@ -149,7 +154,9 @@ INLINE void convolve(const Shape *s, Planes in, const float *weights, float *out
 /* A sample of some networks; height and width are multiples of 4. */
 void morphogen_convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows) {
     switch (s->parts * s->vectors) {
+#if FULL == 16
         case 4: ACROSS(4, 1); break;
+#endif
         case 2: if (s->parts == 2) ACROSS(2, 1); else ACROSS(1, 2); break;
         default: ACROSS(1, 1);
     }

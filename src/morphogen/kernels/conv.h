@@ -1,9 +1,10 @@
-/* Convolutions of stacked networks, for processors with AVX-512: shared by forward and backward.
+/* Convolutions of stacked networks: shared by forward and backward, and compiled twice, for processors with AVX-512 and
+   for others with AVX2 (conv_avx2.c).
 
    Every network is processed as a plane: its pixels in adjacent memory, with a border of 0 as wide as the kernel
    needs.  The inputs of an output in one line of the kernel are adjacent there: a run.  A vector
-   holds 16 products: one of a run for each of 16 outputs, or two for each of 8, or four for each of 4, which are added
-   up at the end.  */
+   of 16 holds 16 products: one of a run for each of 16 outputs, or two for each of 8, or four for each of 4, which are
+   added up at the end.  One of 8 holds half as many.  */
 
 #ifndef MORPHOGEN_CONV_H
 #define MORPHOGEN_CONV_H
@@ -18,14 +19,30 @@
 #include <omp.h>
 #endif
 
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+#ifndef FULL
+#define FULL 16 /* floats of a vector */
+#endif
 
-#define FULL 16           /* floats of a vector */
+#if FULL == 16
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+#else
+#pragma GCC target("avx2,fma")
+#define morphogen_conv morphogen_conv_avx2
+#define morphogen_conv_backward morphogen_conv_backward_avx2
+#define morphogen_convolved morphogen_convolved_avx2
+#define morphogen_conv_weights morphogen_conv_weights_avx2
+#define morphogen_conv_slopes morphogen_conv_slopes_avx2
+#define morphogen_conv_planes morphogen_conv_planes_avx2
+#define morphogen_conv_plane morphogen_conv_plane_avx2
+#define morphogen_convolve morphogen_convolve_avx2
+#endif
+
 #define CHUNKS 8          /* parts of the samples with separate sums of the gradients of weights */
 #define BUNDLE 256        /* channels of networks processed together, about */
 #define BYTES (2048 << 10) /* of their planes, at most */
 
-typedef __m512 Vector;
+typedef float Vector __attribute__((vector_size(FULL * sizeof(float)), may_alias));
+typedef float Loose __attribute__((vector_size(FULL * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 /* From `inputs` to `outputs` channels of every network. */
 typedef struct {
@@ -52,11 +69,17 @@ typedef struct {
 
 /* Repeat `parts` floats of a run for all outputs of a vector. */
 INLINE Vector repeated(const float *run, const int parts) {
-    if (parts == 1) return _mm512_set1_ps(*run);
-    if (parts == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(run));
     double two;
+#if FULL == 16
+    if (parts == 1) return (Vector)_mm512_set1_ps(*run);
+    if (parts == 4) return (Vector)_mm512_broadcast_f32x4(_mm_loadu_ps(run));
     memcpy(&two, run, sizeof two);
     return (Vector)_mm512_set1_pd(two);
+#else
+    if (parts == 1) return (Vector)_mm256_set1_ps(*run);
+    memcpy(&two, run, sizeof two);
+    return (Vector)_mm256_set1_pd(two);
+#endif
 }
 
 /* Functions of conv.c for both directions, documented there. */

@@ -4,15 +4,24 @@
 
 #ifdef MORPHOGEN_CONV
 
+#if FULL == 16
 #define SUMS 24 /* sums held in registers at once */
+#else
+#define SUMS 12
+#endif
 
 /* Factors of every product of a run. */
 INLINE Vector outputs_of(const float *grad, const int parts) {
+    if (parts == 1) return *(const Loose *)grad;
+#if FULL == 16
     const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     const __m512i often = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    if (parts == 1) return _mm512_loadu_ps(grad);
-    if (parts == 2) return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(grad)));
-    return _mm512_permutexvar_ps(often, _mm512_castps128_ps512(_mm_loadu_ps(grad)));
+    if (parts == 2) return (Vector)_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(grad)));
+    return (Vector)_mm512_permutexvar_ps(often, _mm512_castps128_ps512(_mm_loadu_ps(grad)));
+#else
+    const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
+    return (Vector)_mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(grad)), twice);
+#endif
 }
 
 /* Add to `sums` the gradient of `lines` lines of the weights, `count` vectors of the run that begins at `x`.
@@ -23,14 +32,14 @@ INLINE void gather(const Shape *s, const Planes *in, const float *x, const Plane
     const int many = lines * count, all = many * vectors, apart = all >= 8 ? 1 : all >= 4 ? 2 : 4;
     Vector sum[SUMS];
 #pragma GCC unroll 24
-    for (int i = 0; i < apart * all; i++) sum[i] = _mm512_setzero_ps();
+    for (int i = 0; i < apart * all; i++) sum[i] = (Vector){0};
     for (Size y = 0; y < s->height; y++)
         for (Size column = 0; column < s->width; column += apart)
 #pragma GCC unroll 4
             for (int a = 0; a < apart; a++) {
                 const float *run = x + y * in->line + (column + a) * in->pixel;
                 const float *g = grad + y * out->line + (column + a) * out->pixel;
-                const Vector one = outputs_of(g, parts), two = vectors > 1 ? _mm512_loadu_ps(g + FULL) : one;
+                const Vector one = outputs_of(g, parts), two = vectors > 1 ? outputs_of(g + FULL, 1) : one;
 #pragma GCC unroll 24
                 for (int j = 0; j < many; j++) {
                     const Vector own = repeated(run + j / count * in->line + j % count * parts, parts);
@@ -41,10 +50,10 @@ INLINE void gather(const Shape *s, const Planes *in, const float *x, const Plane
 #pragma GCC unroll 24
     for (int i = 0; i < all; i++) {
         float *to = sums + (i / (count * vectors) * s->steps * vectors + i % (count * vectors)) * FULL;
-        Vector total = _mm512_load_ps(to);
+        Vector total = *(const Vector *)to;
 #pragma GCC unroll 4
         for (int a = 0; a < apart; a++) total += sum[a * all + i];
-        _mm512_store_ps(to, total);
+        *(Vector *)to = total;
     }
 }
 
@@ -69,7 +78,7 @@ INLINE void gather_block(const Shape *s, const Planes *in, const float *x, const
             float *own = sums + (line * s->steps + step) * vectors * FULL;
             const Size left = s->steps - step, most = SUMS / vectors;
             count = left >= most ? most : left >= 12 ? 12 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            switch (count) { PART(1) PART(2) PART(4) PART(8) PART(12) PART(24) }
+            switch (count) { PART(1) PART(2) PART(4) PART(6) PART(8) PART(12) PART(24) }
         }
 }
 
@@ -79,7 +88,9 @@ static void gather_planes(const Shape *s, Planes in, Planes out, float *sums, Si
         const float *x = in.at + n / s->blocks * in.network;
         const float *grad = out.at + n / s->blocks * out.network + n % s->blocks * s->vectors * FULL;
         switch (s->parts * s->vectors) {
+#if FULL == 16
             case 4: gather_block(s, &in, x, &out, grad, sums, 4, 1); break;
+#endif
             case 2:
                 if (s->parts == 2) gather_block(s, &in, x, &out, grad, sums, 2, 1);
                 else gather_block(s, &in, x, &out, grad, sums, 1, 2);

@@ -125,6 +125,8 @@ PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given
 PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_conv_avx2(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_conv_backward_avx2(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_sums(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);

@@ -31,22 +31,36 @@ int morphogen_within(const int64_t *numbers, Size count, Size end) {
     return 1;
 }
 
-#define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
+#define FAST(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
+#define METHOD(name) FAST(#name, morphogen_##name)
+
+#ifdef MORPHOGEN_CONV
+static int has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+
+static PyObject *conv(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    return (has_avx512() ? morphogen_conv : morphogen_conv_avx2)(self, args, given);
+}
+
+static PyObject *conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    return (has_avx512() ? morphogen_conv_backward : morphogen_conv_backward_avx2)(self, args, given);
+}
+#endif
 
 /* Return True if this processor runs the convolutions. */
 static PyObject *convolves(PyObject *self, PyObject *nothing) {
 #ifdef MORPHOGEN_CONV
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-        Py_RETURN_TRUE;
+    if (has_avx512() || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) Py_RETURN_TRUE;
 #endif
     Py_RETURN_FALSE;
 }
 
 static PyMethodDef methods[] = {
 #ifdef MORPHOGEN_CONV
-    METHOD(conv), METHOD(conv_backward),
+    FAST("conv", conv), FAST("conv_backward", conv_backward),
 #endif
     METHOD(sums), METHOD(attention), METHOD(attention_backward),
     METHOD(standardise), METHOD(standardise_backward),

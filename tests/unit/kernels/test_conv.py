@@ -12,7 +12,7 @@ from morphogen.kernels import Form
 from morphogen.kernels.conv import stacked_conv
 
 pytestmark = pytest.mark.skipif(
-    not kernels.CAN_CONVOLVE, reason="no extension, or a processor without AVX-512"
+    not kernels.CAN_CONVOLVE, reason="no extension, or a processor without AVX2"
 )
 CHANNELS = st.tuples(
     st.sampled_from([1, 2, 3, 4, 8, 16, 24, 32]), st.sampled_from([4, 8, 16, 32, 48, 64])

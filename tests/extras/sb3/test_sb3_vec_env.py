@@ -88,7 +88,7 @@ def test_an_algorithm_trains_and_its_model_plays_the_single_env():
     model = MaskablePPO("MlpPolicy", env, n_steps=8, batch_size=32, seed=0, device="cpu")
     model.learn(128)
     assert model.num_timesteps == 128
-    assert [episode["l"] for episode in model.ep_info_buffer] == [8] * 16
+    assert [episode["l"] for episode in model.ep_info_buffer or ()] == [8] * 16
     returns, lengths = evaluate_policy(
         model, gymnasium.make(NAME), n_eval_episodes=2, warn=False, return_episode_rewards=True
     )

@@ -77,6 +77,7 @@ class _Double(torch.autograd.Function):
         return 20 * grads[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_functions_are_applied_with_their_gradient(monkeypatch):
     def total(x):

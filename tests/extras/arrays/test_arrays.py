@@ -117,6 +117,7 @@ def own_task():
     return mg.TaskSpec(name="bright", dataset=mg.from_arrays("bright", images, labels), host=host)
 
 
+@pytest.mark.slow
 def test_the_defaults_of_an_own_task_keep_seeds_within_its_episodes():
     env = mg.make(own_task(), envs=64, seed=0, data={"batch": 4, "minibatches": 1})
     kept = mg.play(env, "random").traces.fossil_blueprint

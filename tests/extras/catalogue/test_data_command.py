@@ -44,6 +44,7 @@ def listing(capsys, *words, code=0):
     }
 
 
+@pytest.mark.slow
 def test_every_task_is_listed_with_its_question_and_state(capsys):
     tasks = listing(capsys)["tasks"]
     assert {name: row["question"] for name, row in tasks.items()} == {

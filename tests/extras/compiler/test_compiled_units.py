@@ -221,6 +221,7 @@ def test_a_compiler_that_fails_ends_a_run_in_one_line_before_its_directory_exist
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_auto_runs_eager_where_the_compiler_fails_with_the_numbers_of_an_eager_run(tmp_path):
     units = units_of("auto", broken)
     found = trained(tmp_path / "auto", units)

@@ -57,6 +57,7 @@ def rows_of(run):
     return {(row["arm"], row["pick"]): row for row in list_networks(run)}
 
 
+@pytest.mark.slow
 def test_the_best_and_the_median_of_each_arm_are_kept(run):
     rows = rows_of(run)
     assert {arm for arm, _ in rows} == set(results_of(run))

@@ -38,6 +38,7 @@ def run(*words):
     assert main(list(words)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_run_on_a_module_is_replayed_and_resumed_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

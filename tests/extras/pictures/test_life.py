@@ -163,6 +163,7 @@ def test_a_record_with_foreign_codes_is_damaged(record, tmp_path):
         life.life_rows(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
 def test_the_command_writes_one_picture_with_the_same_bytes_again(suffix, start, tmp_path, capsys):
     file = tmp_path / f"life.{suffix}"

@@ -241,6 +241,7 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path, ca
     assert len(found["numbers"]) == len(found["pictures"]) == len(NAMES)
 
 
+@pytest.mark.slow
 def test_settings_of_the_user_change_no_picture(run):
     plot = BY_NAME["throughput"]
     found = {"first": plot.rows(read_run(run))}
@@ -271,6 +272,7 @@ def test_a_log_of_before_is_drawn(name, tmp_path):
     assert (page.parent / "learning_curve.csv").read_text().startswith("run,round,rolling")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["nonsense", "module://not_installed.backend"])
 def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
     code = (

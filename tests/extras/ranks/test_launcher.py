@@ -165,6 +165,7 @@ def test_an_error_of_a_rank_that_all_have_is_printed_by_rank_0_alone(monkeypatch
     assert run(1, SystemExit(143)) == (143, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="signals at the death of a parent are of Linux")
 def test_a_rank_ends_with_the_command_even_if_that_is_killed():
     head = (

@@ -116,6 +116,7 @@ def test_ranks_end_with_the_bits_of_one_process(kind):
     assert_equal_runs(tiny(envs=16, rounds=2, episode_length=3, **RUNS[kind]), ranks)
 
 
+@pytest.mark.slow
 def test_a_host_that_is_not_finite_breaks_no_other_rank():
     events = assert_equal_runs(tiny(envs=8, episode_length=4), 2, BrokenEnv)
     assert {where["env"] for name, where, _ in events if name == "RolledBack"} == {5}

@@ -35,6 +35,7 @@ def lengths(found):
     return [int((column == n).sum()) for column in found.T for n in range(int(column[-1]))]
 
 
+@pytest.mark.slow
 @given(
     hazard=st.sampled_from((0.0, 0.05, 0.5, 1.0)),
     least=st.integers(1, 9),

@@ -44,6 +44,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_regime_that_begins_in_an_episode_has_an_event(run):
     found = {
         (event.round, event.env, event.epoch): (

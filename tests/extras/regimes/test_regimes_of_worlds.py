@@ -28,10 +28,12 @@ def make(envs=4, seed=0, **settings):
     return mg.make("digits", envs=envs, seed=seed, regime=regime, **SMALL, **settings)
 
 
+@pytest.mark.slow
 def test_the_world_is_the_same_whatever_is_done_in_it_whoever_plays_beside_and_for_siblings():
     assert not changed_worlds(make(6, regime={"classes": (3, 9)}, **CLASSES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "found"),
     [
@@ -53,6 +55,7 @@ def test_a_world_that_depends_on_what_is_around_it_is_found(monkeypatch, broken,
     assert all(fault.startswith("regime ") and fault.endswith(found) for fault in faults)
 
 
+@pytest.mark.slow
 def test_a_world_that_depends_on_what_is_done_in_it_is_found(monkeypatch):
     step = Environment.step
 
@@ -148,6 +151,7 @@ def test_sizes_follow_the_classes_of_the_regime():
     assert torch.equal(seen.facts.host_params, env.net.networks.params_in_use(state.instance))
 
 
+@pytest.mark.slow
 def test_noisy_regimes_may_have_another_number_of_classes_and_the_others_stay_as_they_are():
     plain = {"classes": (3, 9), "hazard": 1.0}
     own = {**plain, "noisy_classes": (2, 2)}

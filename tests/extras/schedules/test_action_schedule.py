@@ -78,6 +78,7 @@ def entries(draw):
 # files
 
 
+@pytest.mark.slow
 @settings(max_examples=one_in(3))
 @given(schedules(), st.randoms(use_true_random=False))
 def test_a_schedule_comes_back_from_its_file_in_any_order_of_its_steps(schedule, random):

@@ -47,6 +47,7 @@ def spec_of(**fields):
     return tiny(**{**wanted, "observe": observe, "instance": mg.InstanceSpec(**price), **fields})
 
 
+@pytest.mark.slow
 def test_regimes_begin_where_the_worlds_of_a_run_change():
     spec = spec_of()
     instances = training_instances(spec, 5)
@@ -110,6 +111,7 @@ def test_the_search_finds_what_is_best_where_it_is_played_again():
     assert (np.array(values) >= idle.mean(axis=0) - 1e-6).all()
 
 
+@pytest.mark.slow
 @needs_extra("whitebox")
 def test_no_schedule_is_tried_in_the_world_in_which_the_arm_is_judged(monkeypatch):
     env = mg.make("whitebox", envs=3, seed=0, episode_length=6, instances="held-out")
@@ -130,6 +132,7 @@ def test_no_schedule_is_tried_in_the_world_in_which_the_arm_is_judged(monkeypatc
     assert torch.equal(judged[0], wanted)
 
 
+@pytest.mark.slow
 @needs_extra("whitebox")
 @pytest.mark.parametrize("epochs", [8, 3])
 def test_worlds_of_one_regime_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):

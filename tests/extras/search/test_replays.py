@@ -20,6 +20,7 @@ def played():
     return env, mg.play_arms(env, ("schedule", "static-params"), first, episodes=4)
 
 
+@pytest.mark.slow
 def test_the_same_actions_give_the_same_episodes_bit_for_bit(played):
     _, results = played
     before, again = results["heuristic"].traces, results["schedule"].traces

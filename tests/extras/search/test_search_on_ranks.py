@@ -74,6 +74,7 @@ def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(
         np.testing.assert_array_equal(values, alone)
 
 
+@pytest.mark.slow
 def test_scores_are_in_the_order_of_the_pairs_whichever_run_together(setup, schedules, monkeypatch):
     monkeypatch.setattr(instance_sets, "ENVS_FACTOR", 1)
     idle, one, other = schedules

@@ -227,6 +227,7 @@ def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation(tmp_path):
         play_oracle_arm(context_of(setup), 3, results)
 
 
+@pytest.mark.slow
 def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
     setup = priced(0.1)
     played = []

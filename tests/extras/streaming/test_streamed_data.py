@@ -117,6 +117,7 @@ def finished(setup):
     return scheduler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [form for form in ("all at once", "text in files") if form in FORMS]
 )
@@ -369,6 +370,7 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
     ]
 
 
+@pytest.mark.slow
 def test_no_epoch_asks_the_host_for_streamed_data():
     setup = setup_of("streamed")
     scheduler = Scheduler(setup)

@@ -15,6 +15,7 @@ def test_the_blueprints_keep_the_laws(module):
     laws.check_blueprint(module, size=(6,))
 
 
+@pytest.mark.slow
 def test_the_host_keeps_the_laws():
     laws.check_host(TOKENS)
 

@@ -67,6 +67,7 @@ def test_an_untrained_host_is_at_chance(numbers):
     assert abs(float(loss) - math.log(net.host.vocabulary)) < 0.15
 
 
+@pytest.mark.slow
 @given(st.integers(0, LENGTH - 2), st.integers(0, 100))
 def test_a_later_token_changes_no_logit_before_it(last, seed):
     """Every blueprint under every algorithm in every stage, grown, in slots one behind the

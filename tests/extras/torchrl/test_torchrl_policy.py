@@ -52,6 +52,7 @@ def test_a_mask_may_have_any_of_its_forms():
     assert all(torch.equal(first, other) for other in others)
 
 
+@pytest.mark.slow
 def test_samples_are_legal_have_the_asked_shape_and_the_frequencies_of_their_probabilities():
     logits, legal = tables(4), masks(4)
     ours = FactoredDistribution(*logits, legal.to_tensordict())

@@ -69,6 +69,7 @@ def planned_action(envs, move):
     return action
 
 
+@pytest.mark.slow
 @settings(max_examples=one_in(8), deadline=None)
 @given(st.lists(st.integers(0, 2 * MOVES), min_size=32, max_size=32))
 def test_moves_and_rewards_are_those_of_the_environment(wishes):
@@ -98,6 +99,7 @@ def test_the_policy_of_the_plan_earns_what_the_plan_says_in_every_episode():
     assert earned("optimal") == pytest.approx(most, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wait", "random", "heuristic"])
 def test_no_baseline_is_near_it(name):
     assert earned(name).mean() < 0.8 * earned("optimal").mean()

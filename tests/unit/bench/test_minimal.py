@@ -143,6 +143,7 @@ def assert_equal(twin, state, step, e):
     close(own["slots"], seen.observation.slots[e][:, columns], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_episode_of_four_envs_is_the_episode_of_the_package():
     env, state, seen, twins = open_envs()
     history = set()

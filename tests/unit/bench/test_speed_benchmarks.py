@@ -33,6 +33,7 @@ def test_the_loop_trains_what_the_stacked_form_trains():
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @needs_extra("text")
 def test_the_loop_trains_the_language_models_of_the_stacked_form():
     ours = build_scene(TOKENS, 7, "mixed", minibatches=2).to(torch.float64)
@@ -85,6 +86,7 @@ def test_an_epoch_of_a_scene_starts_from_the_same_state_at_every_call():
     assert torch.equal(ours.train().host.params, ours.train().host.params)
 
 
+@pytest.mark.slow
 def test_streamed_batches_are_those_of_resident_data(quick):
     data.measures(quick, 2, 3)
     seen = quick.checksums

@@ -7,6 +7,7 @@ import pytest
 from bench.studies import worlds
 
 
+@pytest.mark.slow
 def test_a_world_is_measured_and_written_and_others_stay(tmp_path, monkeypatch, capsys):
     file = tmp_path / "worlds.json"
     small = {"blueprints": ["conv_light", "conv_heavy"], "slots": ["r0c0"]}

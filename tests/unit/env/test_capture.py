@@ -36,6 +36,7 @@ class RepeatedPasses:
         return replay
 
 
+@pytest.mark.slow
 def test_recorded_epochs_have_the_bits_of_plain_ones(monkeypatch):
     monkeypatch.setattr(CnnSpec, "chunk", 50)
     settings = {**RESTLESS, "rounds": 1, "episode_length": 3, "data": {"placement": "resident"}}

@@ -61,6 +61,7 @@ def played(world):
     return env, *play(env)
 
 
+@pytest.mark.slow
 @every_world
 def test_a_step_past_the_horizon_changes_nothing_and_pays_nothing(world):
     env, states, acts, steps = played(world)

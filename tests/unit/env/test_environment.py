@@ -53,6 +53,7 @@ def sick(t, state):
     return state.replace(host=state.host.replace(params=params)) if t == 4 else state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [None, sick], ids=["healthy", "rolled back"])
 def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
     scheduler = Scheduler(
@@ -117,6 +118,7 @@ def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(h
         assert torch.equal(now[ROWS], new[ROWS])
 
 
+@pytest.mark.slow
 def test_a_step_with_its_plan_runs_without_any_number(history):
     """On the device `meta` a tensor has no values, so that a read would fail."""
     env, states, acts, steps = history

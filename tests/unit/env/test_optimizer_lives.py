@@ -1,5 +1,6 @@
 """Lives of envs whose hosts and seeds train by AdamW on a schedule, partly frozen."""
 
+import pytest
 import torch
 from support.small_runs import QUICK
 
@@ -33,6 +34,7 @@ def live(env, epochs):
         state, seen = after, step.inputs
 
 
+@pytest.mark.slow
 def test_a_seed_counts_its_own_steps_from_birth_in_a_slot_that_had_others():
     """A slot that is pruned and grows again starts anew, with moments of its own."""
     env = open_env(8, episode_length=24)

@@ -56,6 +56,7 @@ def test_without_groups_every_env_has_its_own_world():
     assert len(scheduler.env.keys.unique(dim=0)) == 8
 
 
+@pytest.mark.slow
 def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
     ppo = replace(PPO, imitation_rounds=1)
     imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(ppo=ppo, policy_name="heuristic")
@@ -83,6 +84,7 @@ def distinct_episodes(rows):
     return len(episodes.unique(dim=0))
 
 
+@pytest.mark.slow
 def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it():
     """The heuristic draws nothing: in one world its episodes would be copies."""
     data = DataSpec(batch=8, minibatches=2, val_samples=32, placement="auto")
@@ -102,6 +104,7 @@ def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it()
         assert (prices == prices[0]).all()
 
 
+@pytest.mark.slow
 def test_a_learner_gets_the_siblings_of_its_round(monkeypatch):
     groups, update = [], PpoLearner.update
 
@@ -116,6 +119,7 @@ def test_a_learner_gets_the_siblings_of_its_round(monkeypatch):
     assert groups == [1, 3]
 
 
+@pytest.mark.slow
 def test_imitation_makes_what_was_shown_likelier():
     scheduler = scheduled(ppo=replace(PPO, imitation_rounds=9, lr=3e-3), rounds=9)
     gained = []

@@ -94,6 +94,7 @@ def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played()
         open_arms(["wait", "full_cycle"], setup)
 
 
+@pytest.mark.slow
 def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
     env = mg.make("tiny", envs=8, seed=0, instances="held-out")
     arm = mg.build_arm("ppo", env.setup)
@@ -185,6 +186,7 @@ def anytime():
     ]
 
 
+@pytest.mark.slow
 def test_the_anytime_value_is_the_mean_over_the_epochs_of_what_is_in_use_less_what_exists(anytime):
     env, _ = anytime
     state, _ = env.reset()
@@ -205,6 +207,7 @@ def test_the_anytime_value_is_the_mean_over_the_epochs_of_what_is_in_use_less_wh
     assert "anytime value" in played.table_row(played, seed=0)
 
 
+@pytest.mark.slow
 def test_the_objective_changes_what_an_episode_is_worth_and_nothing_else(anytime):
     first, second = (mg.play(env, "random") for env in anytime)
     assert np.array_equal(first.traces.accuracy, second.traces.accuracy)

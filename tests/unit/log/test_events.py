@@ -65,6 +65,7 @@ def test_episodes_are_numbered_over_all_envs_of_the_run():
     }
 
 
+@pytest.mark.slow
 @lifetimes
 def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
     _, records = live(seed, envs, epochs)

@@ -148,6 +148,7 @@ def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path, prelude):
     assert found == [os.getpid()]
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_inside_however_many_try(tmp_path, prelude):
     processes = [child(prelude + TRY, tmp_path, 60) for _ in range(3)]
     reported = [process.communicate(timeout=60) for process in processes]

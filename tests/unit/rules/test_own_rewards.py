@@ -37,6 +37,7 @@ def paid(name: str, *, phi: float = 0.0, **fields) -> float:
     return own(make_reward_inputs(**fields), ledger)[0].item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 @given(
     steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01])

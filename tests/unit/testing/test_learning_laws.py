@@ -184,6 +184,7 @@ def test_a_broken_learner_is_found_by_its_law(monkeypatch, law):
     assert caught.value.law == law
 
 
+@pytest.mark.slow
 def test_further_faults_are_found():
     with pytest.raises(
         laws.BrokenLaw, match=r"parameters: expected torch.float32, got torch.float64 for"

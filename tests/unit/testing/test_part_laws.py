@@ -19,6 +19,7 @@ CNN = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, cla
 OWN = [mg.BLUEPRINTS[name] for name in CNN.blueprints]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", OWN, ids=lambda module: module.name)
 def test_the_blueprints_of_the_package_keep_the_laws(module):
     laws.check_blueprint(module)
@@ -31,6 +32,7 @@ def test_parts_of_users_keep_the_laws():
     laws.check_host(Perceptron())
 
 
+@pytest.mark.slow
 def test_the_host_of_the_package_keeps_the_laws():
     laws.check_host(replace(CNN, norm="batch"))
 
@@ -251,6 +253,7 @@ def test_further_faults_of_hosts_are_found(kind, said):
         laws.check_host(kind())
 
 
+@pytest.mark.slow
 def test_the_parts_of_an_environment_are_checked_together():
     laws.check_environment(mg.make("digits", envs=2, blueprints=(Shift(), "norm")))
     quick = Curious()

@@ -161,6 +161,7 @@ def test_resetting_trains_nothing_and_measures_once():
     assert not torch.equal(state.host.params, world.reset(4)[0].host.params)
 
 
+@pytest.mark.slow
 def test_sinks_and_hooks_change_no_number_of_the_run():
     sink, epochs = MemorySink(), []
     hooks = Hooks(on_epoch=lambda round, epoch: epochs.append((round, epoch)))

@@ -18,10 +18,10 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE
-from morphogen.ppo.learner import Learner
+from morphogen.ppo.learner import Learner, Round
 from morphogen.ppo.moments import masked_moments, merge_moments
 from morphogen.ppo.ppo_state import init_ppo
-from morphogen.ppo.update import PpoLearner, minibatch_indices, update_ppo
+from morphogen.ppo.update import PpoLearner, draw_minibatches, minibatch_indices, update_ppo
 from tests.extras.ranks import thread_ranks
 from tests.extras.ranks.thread_ranks import Board, ThreadRank
 
@@ -144,6 +144,15 @@ def test_an_invalid_env_of_one_rank_counts_for_nothing_on_any(field, env, t):
     assert_same_metrics(one[1], many[1], 1e-6)
 
 
+def test_a_rank_without_a_valid_env_takes_the_steps_of_the_others():
+    rollout = double(ROLLOUT).clone()
+    rollout["reward"][:, : ENVS // 2] = math.nan
+    one, many, gap = compare(2, rollout, double(LEARNER))
+    assert gap < 1e-10
+    assert many[1]["steps_done"] == 4
+    assert_same_metrics(one[1], many[1], 1e-6)
+
+
 def test_the_divergence_that_stops_one_rank_stops_all():
     rollout = double(ROLLOUT).clone()
     rollout["log_prob"][:, :2, 0] -= 1.0  # of envs of rank 0 alone: rank 1 by itself would go on
@@ -178,6 +187,21 @@ def test_merged_moments_are_those_of_all_entries_in_any_order_of_ranks(seed, ran
         assert merged.count == whole.count
         assert merged.mean.item() == pytest.approx(whole.mean.item(), rel=1e-12, abs=1e-12)
         assert merged.m2.item() == pytest.approx(whole.m2.item(), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_ranks_deal_the_minibatches_of_one_process(ranks):
+    spec = resolve(RunSpec(preset="tiny", envs=16, seed=5, ppo={"epochs": 3, "minibatches": 2}))
+    whole = draw_minibatches(Round(spec, 4), CPU, passes=3)
+    # each env once per PPO epoch
+    assert torch.equal(whole.flatten(1).sort().values, torch.arange(16).expand(3, 16))
+    parts = run_ranks(
+        ranks,
+        lambda exchange: (
+            draw_minibatches(Round(spec, 4, exchange), CPU, passes=3) + 16 // ranks * exchange.rank
+        ),
+    )
+    assert torch.equal(torch.cat(parts, dim=-1), whole)
 
 
 class Shrink(Learner):

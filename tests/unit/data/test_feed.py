@@ -37,6 +37,7 @@ def feed_of(data=DATA, *, dataset=DATASET, **task):
 
 
 BATCHES = feed_of()
+LEAVES = ("index", "labels", "row", "column")
 
 
 def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
@@ -63,6 +64,27 @@ def single(**ranges):
         "label_noise": (0.0, 0.0),
     }
     return plain(data=DATA, instance=InstanceSpec(**{**fixed, **ranges}))
+
+
+def test_a_batch_holds_normalised_images_and_labels_in_use():
+    state = world()
+    draws = BATCHES.epoch(state)
+    batch = BATCHES.batch(draws, torch.tensor([1]))
+    assert batch.inputs.shape == (6, 16, 1, 8, 8)
+    assert batch.inputs.dtype == torch.float32
+    assert batch.labels.shape == (6, 16)
+    assert bool((batch.labels >= 0).all())
+    assert bool((batch.labels < state.instance.classes[:, None]).all())
+
+
+@given(envs=st.integers(1, 12), data=st.data())
+def test_an_env_alone_gets_the_same_batches_bit_for_bit(envs, data):
+    env = data.draw(st.integers(0, envs - 1))
+    many, alone = (BATCHES.epoch(state) for state in (world(envs), world(1, first=env)))
+    for leaf in LEAVES:
+        assert torch.equal(getattr(many, leaf)[:, env : env + 1], getattr(alone, leaf)), leaf
+    one, other = (BATCHES.batch(draws, torch.tensor([2])).inputs for draws in (many, alone))
+    assert torch.equal(one[env : env + 1], other)
 
 
 def test_samples_come_from_the_usable_ones_of_their_env():
@@ -188,3 +210,28 @@ def test_without_augmentation_images_are_the_stored_ones():
     draws = feed.epoch(world(2))
     batch = feed.batch(draws, torch.tensor([0]))
     assert torch.equal(batch.inputs, DATASET.preparation(DATASET.train.inputs[draws.index[0]]))
+
+
+def test_difference_14_every_env_draws_from_the_whole_training_set():
+    index = feed_of(replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
+    for env in range(2):
+        assert len(set(index[:, env].flatten().tolist())) > 1100
+
+
+def test_the_draws_of_an_epoch_never_ask_the_host():
+    dataset = SimpleNamespace(
+        labels=DATASET.labels.to("meta"),
+        preparation=DATASET.preparation,
+        criterion=DATASET.criterion,
+        train=SimpleNamespace(inputs=DATASET.train.inputs.to("meta")),
+    )
+    feed = feed_of(dataset=dataset, flip=True)
+    state = world(3)
+    there = SimpleNamespace(
+        key=state.key.to("meta"),
+        instance=state.instance.to("meta"),
+        clock=SimpleNamespace(
+            episode=state.clock.episode.to("meta"), epoch=state.clock.epoch.to("meta")
+        ),
+    )
+    assert feed.batch(feed.epoch(there), torch.tensor([1])).inputs.shape == (3, 16, 1, 8, 8)

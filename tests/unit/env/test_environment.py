@@ -490,3 +490,13 @@ def test_rules_and_policies_have_derivatives_beside_steps():
     assert any((leaf != 0).any() for leaf in slopes["net"].values(True, True))
     population = torch.stack((arm.params, arm.params))
     assert torch.func.vmap(value)(population).shape == (2,)
+
+
+def test_streams_of_instances_have_no_task_in_common():
+    drawn = {
+        name: mg.make(tiny(envs=16), instances=name).reset()[0]
+        for name in ("train", "held-out", "test")
+    }
+    kinds = [state.instance.class_of for state in drawn.values()]
+    assert all(not torch.equal(kinds[i], kinds[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert [state.clock.episode[0].item() for state in drawn.values()] == [0, 10**6, 2 * 10**6]

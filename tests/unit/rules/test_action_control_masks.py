@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import noise, observation, tables
+from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.cli import main, setting_flags
 from morphogen.config.spec import build_limits as limits_of_spec
@@ -137,3 +138,9 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
     assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
     assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
+    world = world_of(tiny_setup(envs=2, disabled_ops=("GERMINATE",)))
+    assert all((epoch.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
+    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[
+        -1
+    ].after.slots.blueprint
+    assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}

@@ -8,8 +8,10 @@ from morphogen.env.setup import build_setup
 from morphogen.rules.counts import seed_params
 from morphogen.steps.score_step import reward_inputs
 from morphogen.vocab.action import Op
+from morphogen.vocab.stage import Algorithm, Stage
 
 ENVS, SLOTS, EPOCHS = 8, 3, 14
+SEEDS = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
 places = [(env, slot) for env in range(ENVS) for slot in range(SLOTS)]
 
 
@@ -115,6 +117,24 @@ def test_difference_09_an_op_that_was_declined_stands_on_no_slot(scene):
     )
     declined = epoch.step.outcome.replace(executed=torch.zeros_like(epoch.step.outcome.executed))
     assert (scene.inputs(epoch, outcome=declined).slots.op == Op.WAIT).all()
+
+
+def test_difference_17_parameters_of_slots_come_from_the_table_with_their_gates(scene):
+    gated = 0
+    for epoch, shown in zip(scene.epochs, scene.shown, strict=True):
+        slots = epoch.before.slots
+        for env, slot in places:
+            gate = slots.algorithm[env, slot] == Algorithm.GATE
+            count = (
+                scene.setup.net.counts[slot][slots.blueprint[env, slot]]
+                + gate * scene.setup.net.gate_counts[slot]
+            )
+            assert shown.slots.params[env, slot] == (
+                count if slots.stage[env, slot] in SEEDS else 0
+            )
+            gated += int(gate)
+        assert torch.equal(shown.host_params, epoch.step.host_params)
+    assert gated
 
 
 def test_accuracies_lie_on_both_sides_of_the_step_and_steps_count_from_one(scene):

@@ -2,14 +2,20 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.made_up_rollouts import observation
 from support.manual_gates import by_hand
+from support.profiles import one_in
+from support.slot_invariants import broken_invariants
 from support.small_states import advance_counters
 
+from morphogen.config.groups import LifecycleSpec
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.policy.distribution import noise_lanes
 from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
-from morphogen.rules.legality import legal
+from morphogen.rules.legality import action_masks, legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import (
@@ -17,6 +23,7 @@ from morphogen.testing.builders.scenes import (
     make_limits,
     make_seed_rows,
     make_slot,
+    make_slots,
     make_state,
 )
 from morphogen.testing.builders.tree_equality import differing_leaves
@@ -84,6 +91,19 @@ def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
     assert [stage for stage, _, _ in seen] == expected
     assert [alpha for _, alpha, _ in seen[11:16]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert all(outcome is Outcome.EXECUTED for _, _, outcome in seen)
+
+
+def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
+    """Take any legal move forward: no stage is a dead end."""
+    world, seen = make_state(make_slot()), set()
+    for _ in range(40):
+        masks = action_masks(world.slots, make_limits(world.slots))
+        op = next(
+            (op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT
+        )
+        world, _, _ = step(world, action(op))
+        seen.add(world.slots.stage.item())
+    assert seen == {S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED}
 
 
 def removed(path):
@@ -239,3 +259,59 @@ def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slot
                 after.seeds[name, key][occupied].nan_to_num(7),
                 world.seeds[name, key][occupied].nan_to_num(7),
             )
+
+
+RANDOM = RandomPolicy()
+
+
+def random_life(seed: int, epochs: int, spec: LifecycleSpec, *, prune: bool, stray: float = 0.2):
+    """Six envs of two slots under random actions, legal ones but for strays: yields before, after,
+    outcome.
+    """
+    world, lanes = make_state(make_slots([[{}, {}]] * 6)), torch.Generator().manual_seed(seed)
+    params, hidden, seen = (
+        RANDOM.init(torch.zeros(3)),
+        RANDOM.initial_hidden(6),
+        observation(6, slots=2),
+    )
+    knobs = {"min_prune_age": spec.min_prune_age, "disabled_ops": () if prune else ("PRUNE",)}
+    for _ in range(epochs):
+        masks = action_masks(
+            world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs)
+        )
+        gumbel = -(
+            -torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()
+        ).log()
+        heads = RANDOM.act(params, seen, masks, hidden, gumbel).action
+        any_heads = torch.randint(-1, 7, heads.shape, generator=lanes)
+        heads = torch.where(torch.rand(6, 1, generator=lanes) < stray, any_heads, heads)
+        before = world
+        world, outcome, _ = step(world, heads, spec, **knobs)
+        yield before, world, outcome
+
+
+lifecycles = st.builds(
+    LifecycleSpec,
+    embargo_epochs=st.integers(1, 3),
+    min_training_epochs=st.integers(0, 2),
+    min_prune_age=st.integers(0, 4),
+    auto_forward=st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))).map(
+        lambda names: tuple(sorted(names))
+    ),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=one_in(8))  # each example is 180 env-epochs
+@given(st.integers(0, 10**6), lifecycles, st.booleans())
+def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed, spec, prune):
+    born = torch.full((6, 2), -1000)
+    for t, (before, after, outcome) in enumerate(random_life(seed, 30, spec, prune=prune)):
+        assert broken_invariants(after.slots) == []
+        fossils = before.slots.stage == S.FOSSILIZED
+        assert (after.slots.stage[fossils] == S.FOSSILIZED).all()
+        grown = outcome.target & (
+            outcome.executed & (outcome.effective_op == Op.GERMINATE)
+        ).unsqueeze(-1)
+        assert (t - born[grown] >= spec.min_prune_age + spec.embargo_epochs + 3).all()
+        born = torch.where(grown, t, born)

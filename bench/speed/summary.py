@@ -7,6 +7,8 @@ table of bench/README.md out of the file that `--json` names, and measures nothi
 """
 
 import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.harness.bench_scenes import TOKENS, task_sizes
@@ -82,19 +84,28 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
 
 
 def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
-    """All rows."""
-    found = minibatch.measures(bench, envs=envs)
-    for part in (validate.measures, rollout.share_rows, rollout.empty_slots):
-        found += part(bench, envs)
+    """All rows; on standard error a line for each part as it begins, since they take long."""
     sizes, few = task_sizes(envs), max(1, envs // 4)
-    found += roofline.measures(
-        bench, sizes | {f"{TOKENS}_e{count}": (TOKENS, count) for count in (few, envs)}
-    )
-    found += memory.measures(bench, sizes | {TOKENS: (TOKENS, few)})
-    if not full:
-        return found
-    found += [*epoch.measures(bench, envs), *telemetry.measures(bench, envs)]
-    return [*found, *minibatch.compiled_measures(bench, envs=envs)]
+    limits = sizes | {f"{TOKENS}_e{count}": (TOKENS, count) for count in (few, envs)}
+    parts: dict[str, Callable[[], Sequence[Measure]]] = {
+        "training steps": lambda: minibatch.measures(bench, envs=envs),
+        "validation": lambda: validate.measures(bench, envs),
+        "shares of an epoch": lambda: rollout.share_rows(bench, envs),
+        "empty slots": lambda: rollout.empty_slots(bench, envs),
+        "limits of the machine": lambda: roofline.measures(bench, limits),
+        "memory": lambda: memory.measures(bench, sizes | {TOKENS: (TOKENS, few)}),
+    }
+    if full:
+        parts |= {
+            "whole epochs": lambda: epoch.measures(bench, envs),
+            "telemetry": lambda: telemetry.measures(bench, envs),
+            "compiled forms": lambda: minibatch.compiled_measures(bench, envs=envs),
+        }
+    found: list[Measure] = []
+    for number, (name, measure) in enumerate(parts.items(), 1):
+        print(f"part {number} of {len(parts)}: {name}", file=sys.stderr, flush=True)
+        found += measure()
+    return found
 
 
 def markdown(facts: dict) -> str:

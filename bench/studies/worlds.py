@@ -1,11 +1,13 @@
 """Worth of growing in each task, on training instances: `python -m bench.studies.worlds
-[--only TASK ...] [--on N] [--table]`.
+[--only TASK ...] [--train TASK ...] [--on N] [--table]`.
 
 Every schedule that germinates one seed in the first epoch and keeps it, or none, plays the same
 instances in two worlds each.  Under the prices of the task that gives the value of the host alone,
 of the best static network, and of the best one of each instance, which is picked in one world and
 judged in the other: nobody who is not shown the worlds can do better with one seed.  The rules
-`heuristic` play the same instances.
+`heuristic` and the schedules of `morphogen tune`, seeds that come later and several of them among
+them, play the same instances.  Tasks of `--train` also train a policy from scratch with the
+defaults of the task, which plays held-out instances beside `wait`.
 
 Large tasks are cut: fewer epochs and minibatches, which the file names.  Tasks whose data is
 missing are left out, and named.  `bench/results/worlds.json` keeps the rows of tasks that are not
@@ -22,17 +24,18 @@ from typing import Any
 import numpy as np
 import torch
 
+import morphogen as mg
 from bench.harness.machine import machine_facts
 from bench.studies.landscape import WORLDS, measure_landscape, value_at_prices
 from morphogen.config.config_files import build_spec
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
-from morphogen.device.transfers import Transfers
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import DataError
-from morphogen.evaluation.arms import PlayContext
+from morphogen.evaluation.arms import open_context
 from morphogen.extras.search.instance_sets import play_values, training_instances
+from morphogen.extras.search.successive_halving import search_schedules
 
 FILE = Path(__file__).parents[1] / "results" / "worlds.json"
 CUT = {"episode_length": 12, "data": {"batch": 16, "minibatches": 16, "val_samples": 250}}
@@ -51,8 +54,8 @@ FREE = {"instance": {"param_price": [0.0, 0.0]}}
 Row = dict[str, Any]
 
 
-def measure_world(task: str, count: int) -> Row:
-    """Measure a task on `count` training instances in two worlds each."""
+def measure_world(task: str, count: int, *, train: bool = False) -> Row:
+    """Measure a task on `count` training instances in two worlds each, and train a policy."""
     began = time.perf_counter()
     priced = resolve(build_spec({"task": task}, SIZES[task]))
     free = resolve(build_spec({"task": task}, SIZES[task] | FREE))
@@ -62,6 +65,7 @@ def measure_world(task: str, count: int) -> Row:
     worth = value_at_prices(found, prices, budget=setup.budget)
     accuracy = {row["grows"]: 100 * float(np.mean(row["accuracy"])) for row in found["schedules"]}
     best = worth["best_fixed"]
+    schedule = search_schedules(open_context(setup, print), instances=count, worlds=WORLDS)[0]
     return {
         "host_parameters": setup.net.host_size,
         "instances": count,
@@ -75,14 +79,29 @@ def measure_world(task: str, count: int) -> Row:
             "heuristic": score_rules(setup, count),
             "best static": best["value"],
             "best of each": worth["best_of_each"],
+            "best schedule": schedule["value in other worlds"],
         },
+        "schedule": schedule["best"],
+        "schedules": schedule["schedules"],
+        "trained": train_policy(task) if train else None,
         "seconds": time.perf_counter() - began,
+    }
+
+
+def train_policy(task: str) -> Row:
+    """Train a policy from scratch; mean values of policy and `wait` on held-out instances."""
+    run = mg.train_ppo_vectorized(task=task, **SIZES[task])
+    values = {arm.policy: arm.network_value for arm in run.results}
+    return {
+        "value": float(values["ppo"].mean()),
+        "wait": float(values["wait"].mean()),
+        "episodes": len(values["ppo"]),
     }
 
 
 def score_rules(setup: Setup, count: int) -> float:
     """Mean value of the rules `heuristic` on the same instances and worlds."""
-    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
+    context = open_context(setup, print)
     policy = build_arm("heuristic", setup).policy
     instances = training_instances(setup.spec, count)
     values = [play_values(context, instances, world, policy=policy) for world in range(WORLDS)]
@@ -93,15 +112,17 @@ def markdown(results: Row) -> str:
     """Return the table of bench/README.md."""
     lines = [
         "| task | host: parameters, score % | value alone | heuristic | best static net | best of "
-        "each | best static net, its score % |",
-        "|---|---|---|---|---|---|---|",
+        "each | best schedule | best static net, its score % | trained minus `wait`, held out |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for task, row in results["worlds"].items():
         value, score = row["value"], row["score"]
         numbers = " | ".join(f"{value[name]:.3f}" for name in value)
         host = f"{row['host_parameters']:,}, {score['host']:.1f}"
         best = f"{row['static']}, {score['best static']:.1f}"
-        lines.append(f"| `{task}` | {host} | {numbers} | {best} |")
+        policy = row["trained"]
+        gain = f"{policy['value'] - policy['wait']:+.3f}" if policy else ""
+        lines.append(f"| `{task}` | {host} | {numbers} | {best} | {gain} |")
     return "\n".join(lines)
 
 
@@ -126,6 +147,7 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="TASK")
+    parser.add_argument("--train", nargs="+", choices=SIZES, default=[], metavar="TASK")
     parser.add_argument("--on", type=int, default=8, metavar="N", help="instances (default 8)")
     parser.add_argument("--table", action="store_true", help="print the table of the file")
     parser.add_argument("--json", type=Path, default=FILE, metavar="FILE")
@@ -138,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> None:
     found["machine"] = machine_facts(device="cpu", threads=1)
     for task in given.only:
         try:
-            row = measure_world(task, given.on)
+            row = measure_world(task, given.on, train=task in given.train)
         except DataError as error:
             print(f"{task}: left out: {error}")
             continue

@@ -44,7 +44,6 @@ __all__ = [
 
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _PIECE = 1 << 14  # floats of a piece, as in blend.c
-_SIDE = 4  # pixels that the kernel of convolutions computes together, in either direction
 _SHARED_WIDTHS = (4, 8)  # output channels that share a vector of that kernel
 _VECTOR_WIDTH = 16  # output channels that fill one
 
@@ -83,7 +82,7 @@ def _conv_form(x: Tensor, weight: Tensor, served: bool) -> Form:
     rows, outputs, inputs, kernel = weight.shape[:4]
     if served:
         usual = x.shape[3:] == (rows, inputs) and kernel % 2 == 1 and has_channel_kernel(outputs)
-        return Form.KERNEL if LIMITS["conv"](x) and usual else Form.ORDERED
+        return Form.KERNEL if CAN_CONVOLVE and usual else Form.ORDERED
     # Grouped convolutions of a GPU are slow for many networks of few channels; unfolding is on a
     # CPU.
     product = inputs == x.shape[-1] and (kernel == 1 or x.is_cuda)
@@ -95,10 +94,6 @@ def has_channel_kernel(channels: int) -> bool:
     return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
 
 
-def _can_convolve(x: Tensor) -> bool:
-    return CAN_CONVOLVE and x.shape[1] % _SIDE == x.shape[2] % _SIDE == 0
-
-
 def _can_blend_and_pool(features: Tensor) -> bool:
     _, height, width, rows, channels = features.shape
     return height % 2 == width % 2 == 0 and 4 * rows * channels <= _PIECE
@@ -107,5 +102,4 @@ def _can_blend_and_pool(features: Tensor) -> bool:
 # shapes of the first argument that a kernel serves; an extra adds its own
 LIMITS: dict[str, Callable[[Tensor], bool]] = {
     "blend_and_pool": _can_blend_and_pool,
-    "conv": _can_convolve,
 }

@@ -49,9 +49,12 @@ void morphogen_conv_slopes(const Conv *k, Size network) {
         if (k->places[i] >= 0) to[k->places[i]] = sums[i];
 }
 
+/* Pixels of a side of a plane: as many as a tile reads. */
+static Size side_of(const Shape *s, Size side) { return (side < TILE_SIDE ? TILE_SIDE : side) + s->kernel - 1; }
+
 /* Floats of a plane; a last run may read a few floats beyond its end. */
 Size morphogen_conv_plane(const Shape *s) {
-    const Size pixels = (s->height + s->kernel - 1) * (s->width + s->kernel - 1);
+    const Size pixels = side_of(s, s->height) * side_of(s, s->width);
     return (pixels * s->inputs + 2 * FULL - 1) / FULL * FULL;
 }
 
@@ -69,8 +72,10 @@ INLINE void copy_planes(const float *restrict from, Size stride, Size rows, cons
 /* Copy a sample of some networks to planes with borders of 0; without a border nothing is copied. */
 Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Size rows, float *to) {
     const Size channels = s->inputs;
-    if (s->kernel == 1 && channels % s->parts == 0) return (Planes){from, channels, s->width * stride, stride};
-    const Planes found = {to, morphogen_conv_plane(s), (s->width + s->kernel - 1) * channels, channels};
+    const int whole = s->height >= TILE_SIDE && s->width >= TILE_SIDE;
+    if (whole && s->kernel == 1 && channels % s->parts == 0)
+        return (Planes){from, channels, s->width * stride, stride};
+    const Planes found = {to, morphogen_conv_plane(s), side_of(s, s->width) * channels, channels};
     switch (channels) {
         case 1: copy_planes(from, stride, rows, s, &found, to, 1); break;
         case 3: copy_planes(from, stride, rows, s, &found, to, 3); break;
@@ -94,9 +99,10 @@ INLINE Vector halved(Vector a, Vector b) {
 #endif
 }
 
-/* Pixels of the output, `across` of them in a line; the first reads from `at`. */
+/* Pixels of the output, `across` of them in a line; the first reads from `at`.  `below`: floats from a pixel to the one
+   below it. */
 INLINE void tile(const Shape *s, const Planes *in, const float *at, const float *restrict weight, float *restrict out,
-                 Size stride, const int across, const int parts, const int vectors) {
+                 Size below, Size stride, const int across, const int parts, const int vectors) {
     const int count = FULL / vectors;
     const Size pixel = in->pixel, down = in->line - (across - 1) * pixel;
     Vector sum[FULL];
@@ -119,25 +125,40 @@ INLINE void tile(const Shape *s, const Planes *in, const float *at, const float 
         Vector all = parts > 1 ? halved(sum[t], sum[t + 1]) : sum[t * vectors];
         if (parts == 4) all = halved(all, halved(sum[t + 2], sum[t + 3]));
         for (int i = 0; i < parts; i++) {
-            float *to = out + ((t + i) / across * s->width + (t + i) % across) * stride;
+            float *to = out + (t + i) / across * below + (t + i) % across * stride;
             memcpy(to, (float *)&all + i * FULL / parts, sizeof all / parts);
             if (vectors > 1) *(Loose *)(to + FULL) = sum[t * vectors + 1];
         }
     }
 }
 
-/* Networks side by side: networks that share a line of the cache are written one after the other. */
+/* Networks side by side: networks that share a line of the cache are written one after the other.  The last tiles of a
+   side lie at its end: pixels that two of them cover are computed twice, alike.  Of a tile that is larger than the image
+   only the pixels of the image are written.  */
 INLINE void convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows,
                      const int across, const int parts, const int vectors) {
     const Size down = FULL / vectors / across, band = s->outputs < FULL ? down : s->height;
+    const Size low = s->height > down ? s->height - down : 0, right = s->width > across ? s->width - across : 0;
+    const Size one = s->outputs / s->blocks;
+    const int fits = s->height >= down && s->width >= across;
+    float spare[FULL * FULL];
     for (Size top = 0; top < s->height; top += band)
         for (Size n = 0; n < rows * s->blocks; n++) {
             const float *plane = in.at + n / s->blocks * in.network, *weight = weights + n * (s->packed / s->blocks);
-            float *own = out + n * (s->outputs / s->blocks);
-            for (Size y = top; y < top + band; y += down)
-                for (Size x = 0; x < s->width; x += across)
-                    tile(s, &in, plane + y * in.line + x * in.pixel, weight, own + (y * s->width + x) * stride, stride,
-                         across, parts, vectors);
+            float *own = out + n * one;
+            for (Size row = top; row < top + band && row < s->height; row += down) {
+                const Size y = row < low ? row : low;
+                for (Size column = 0; column < s->width; column += across) {
+                    const Size x = column < right ? column : right;
+                    float *to = own + (y * s->width + x) * stride;
+                    tile(s, &in, plane + y * in.line + x * in.pixel, weight, fits ? to : spare,
+                         fits ? s->width * stride : across * one, fits ? stride : one, across, parts, vectors);
+                    for (Size i = 0; !fits && i < FULL / vectors; i++)
+                        if (y + i / across < s->height && x + i % across < s->width)
+                            memcpy(to + (i / across * s->width + i % across) * stride, spare + i * one,
+                                   one * sizeof *spare);
+                }
+            }
         }
 }
 
@@ -145,13 +166,13 @@ INLINE void convolve(const Shape *s, Planes in, const float *weights, float *out
     do {                                                                                                               \
         if (s->width % (FULL / vectors) == 0)                                                                          \
             convolve(s, in, weights, out, stride, rows, FULL / vectors, parts, vectors);                               \
-        else if (s->width % 8 == 0)                                                                                    \
+        else if (FULL / vectors > 8 && s->width % 8 == 0)                                                              \
             convolve(s, in, weights, out, stride, rows, 8, parts, vectors);                                            \
         else                                                                                                           \
             convolve(s, in, weights, out, stride, rows, 4, parts, vectors);                                            \
     } while (0)
 
-/* A sample of some networks; height and width are multiples of 4. */
+/* A sample of some networks. */
 void morphogen_convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows) {
     switch (s->parts * s->vectors) {
 #if FULL == 16

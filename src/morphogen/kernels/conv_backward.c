@@ -24,29 +24,38 @@ INLINE Vector outputs_of(const float *grad, const int parts) {
 #endif
 }
 
+/* Add the products of one pixel. */
+INLINE void add_pixel(Vector *sum, const Planes *in, const float *run, const float *grad, const int lines,
+                      const int count, const int parts, const int vectors) {
+    const Vector one = outputs_of(grad, parts), two = vectors > 1 ? outputs_of(grad + FULL, 1) : one;
+#pragma GCC unroll 24
+    for (int j = 0; j < lines * count; j++) {
+        const Vector own = repeated(run + j / count * in->line + j % count * parts, parts);
+        sum[j * vectors] += own * one;
+        if (vectors > 1) sum[j * vectors + 1] += own * two;
+    }
+}
+
 /* Add to `sums` the gradient of `lines` lines of the weights, `count` vectors of the run that begins at `x`.
 
    Few sums would wait for each other: then some pixels are added up apart.  */
 INLINE void gather(const Shape *s, const Planes *in, const float *x, const Planes *out, const float *grad, float *sums,
                    const int lines, const int count, const int parts, const int vectors) {
-    const int many = lines * count, all = many * vectors, apart = all >= 8 ? 1 : all >= 4 ? 2 : 4;
+    const int all = lines * count * vectors, apart = all >= 8 ? 1 : all >= 4 ? 2 : 4;
+    const Size even = s->width / apart * apart;
     Vector sum[SUMS];
 #pragma GCC unroll 24
     for (int i = 0; i < apart * all; i++) sum[i] = (Vector){0};
-    for (Size y = 0; y < s->height; y++)
-        for (Size column = 0; column < s->width; column += apart)
+    for (Size y = 0; y < s->height; y++) {
+        const float *run = x + y * in->line, *g = grad + y * out->line;
+        for (Size column = 0; column < even; column += apart)
 #pragma GCC unroll 4
-            for (int a = 0; a < apart; a++) {
-                const float *run = x + y * in->line + (column + a) * in->pixel;
-                const float *g = grad + y * out->line + (column + a) * out->pixel;
-                const Vector one = outputs_of(g, parts), two = vectors > 1 ? outputs_of(g + FULL, 1) : one;
-#pragma GCC unroll 24
-                for (int j = 0; j < many; j++) {
-                    const Vector own = repeated(run + j / count * in->line + j % count * parts, parts);
-                    sum[a * all + j * vectors] += own * one;
-                    if (vectors > 1) sum[a * all + j * vectors + 1] += own * two;
-                }
-            }
+            for (int a = 0; a < apart; a++)
+                add_pixel(sum + a * all, in, run + (column + a) * in->pixel, g + (column + a) * out->pixel, lines,
+                          count, parts, vectors);
+        for (Size column = even; column < s->width; column++)
+            add_pixel(sum, in, run + column * in->pixel, g + column * out->pixel, lines, count, parts, vectors);
+    }
 #pragma GCC unroll 24
     for (int i = 0; i < all; i++) {
         float *to = sums + (i / (count * vectors) * s->steps * vectors + i % (count * vectors)) * FULL;

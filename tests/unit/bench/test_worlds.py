@@ -18,7 +18,7 @@ def test_a_world_is_measured_and_written_and_others_stay(tmp_path, monkeypatch, 
     assert row["value"]["host"] == pytest.approx(row["score"]["host"] / 100)
     assert row["value"]["best static"] >= row["value"]["host"] - 1e-9
     file.write_text(json.dumps({"worlds": {"pydoc": row}}))
-    monkeypatch.setattr(worlds, "measure_world", lambda task, count: row)
+    monkeypatch.setattr(worlds, "measure_world", lambda task, count, train: row)
     worlds.main(["--only", "tiny", "--json", str(file)])
     assert json.loads(file.read_text())["worlds"].keys() == {"pydoc", "tiny"}
     printed = capsys.readouterr().out

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 CHANNELS = st.tuples(
     st.sampled_from([1, 2, 3, 4, 8, 16, 24, 32]), st.sampled_from([4, 8, 16, 32, 48, 64])
 )
-SIDES = st.tuples(st.sampled_from([4, 8, 12, 16]), st.sampled_from([4, 8, 12, 16]))
+SIDES = st.tuples(st.integers(1, 17), st.integers(1, 17))
 
 
 @given(
@@ -64,8 +64,6 @@ def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
 
 
 @pytest.mark.parametrize(("x", "weight"), [
-    ((2, 6, 8, 2, 8), (2, 8, 8, 3, 3)),  # lines
-    ((2, 8, 6, 2, 8), (2, 8, 8, 3, 3)),  # columns
     ((2, 8, 8, 2, 8), (2, 5, 8, 3, 3)),  # channels that come out
     ((2, 8, 8, 2, 8), (2, 8, 8, 2, 2)),  # no centre
     ((2, 8, 8, 1, 8), (2, 8, 8, 3, 3)),  # seen by all

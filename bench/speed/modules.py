@@ -177,7 +177,7 @@ def compare(bench: Bench, name: str, envs: int) -> list[Measure]:
     build, shape, package = CASES[name]
     host = mg.host_from_module(build, example=torch.zeros(shape))
     source = torch.Generator().manual_seed(3)
-    net = Net(host, host.all_slots)
+    net = Net(host, host.all_slots, all_classes=True)
     noise = torch.rand(envs, net.host_size, generator=source)
     params = net.host_layout.draw(noise).to(bench.device)
     inputs = torch.randn(MINIBATCHES, envs, BATCH, *shape, generator=source).to(bench.device)
@@ -190,7 +190,8 @@ def compare(bench: Bench, name: str, envs: int) -> list[Measure]:
         "vmap": lambda: train_by_vmap(host.module, scene),
     }
     if package is not None:
-        own = Scene(Net(package, package.all_slots), params, inputs, labels)
+        built_in = Net(package, package.all_slots, all_classes=True)
+        own = Scene(built_in, params, inputs, labels)
         forms["package"] = lambda: own.train(capture)
     trained = {form: train() for form, train in forms.items()}
     for found in trained.values():

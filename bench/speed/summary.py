@@ -111,9 +111,8 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
 def markdown(facts: dict) -> str:
     """The table of bench/README.md, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
-    place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(
-        **facts["machine"]
-    )
+    machine = "{cpu} with {instructions}, {cores} cores, threads used: {threads}, torch {torch}"
+    place = machine.format(**facts["machine"])
     lines = [
         f"{place}: median, and half the range between the quartiles",
         "",

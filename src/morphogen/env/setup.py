@@ -215,6 +215,8 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     budget = param_budget(spec)
     host = find_host(spec)
     dataset = open_dataset(task, spec.data, host, device)
+    ranges = process.class_ranges(instance_ranges(spec).classes)
+    fewest = min(low for low, _ in ranges)
     net = Net(
         host=host,
         slots=pick_slots(spec),
@@ -225,6 +227,7 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         schedule=build_schedule(spec.host, spec.data.minibatches, spec.episode_length),
         freeze=spec.host.freeze,
         criterion=dataset.criterion,
+        all_classes=fewest >= host.classes,
     )
     check_networks(spec, net)
     if net.weights:  # a run resumes with the same files
@@ -232,9 +235,8 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         dataset = replace(dataset, fingerprint=hashlib.sha256(both).hexdigest())
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)
-    ranges = process.class_ranges(instance_ranges(spec).classes)
     if host.labelled and dataset.criterion.labelled:
-        check_classes(spec, dataset.labels, min(low for low, _ in ranges))
+        check_classes(spec, dataset.labels, fewest)
     feed = None
     if dataset.placement == RESIDENT:
         feed = ResidentFeed(dataset, spec)

@@ -64,7 +64,7 @@ def forward(
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    if net.host.causal or not net.criterion.labelled:  # every output is in use
+    if net.all_classes or net.host.causal or not net.criterion.labelled:  # every output is in use
         return logits
     return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
 

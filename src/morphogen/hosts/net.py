@@ -56,6 +56,7 @@ class Net:
         schedule: of their learning rates; None = constant.
         freeze: patterns of names of host parameters that do not train.
         criterion: loss and score of the outputs.
+        all_classes: every env uses all classes of its host.
 
     Raises: ConfigError for a host without the methods of `HostNetworks`, for a file with other
         parameters, and for a pattern that no parameter matches.
@@ -89,6 +90,8 @@ class Net:
     """Patterns of names of host parameters that do not train."""
     criterion: Criterion = CLASS_LABELS
     """Loss and score of the outputs."""
+    all_classes: bool = False
+    """Every env uses all classes of its host: no logit is masked."""
     networks: HostNetworks = field(init=False, repr=False, compare=False)
     """Of the host."""
     modules: Modules = field(init=False, repr=False, compare=False)

@@ -2,13 +2,16 @@
 that drift.
 """
 
+from importlib import import_module
+
 import pytest
 import torch
-from support.extras import rows_of_extra
+from support.extras import needs_extra, rows_of_extra
 from support.faulty_sinks import all_events
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
 
+import morphogen as mg
 from bench.harness.memory_sink import MemorySink
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
@@ -114,6 +117,20 @@ def assert_equal_runs(spec, ranks, kind=Scheduler):
 def test_ranks_end_with_the_bits_of_one_process(kind):
     ranks = 4 if kind == "groups of ppo" else 2
     assert_equal_runs(tiny(envs=16, rounds=2, episode_length=3, **RUNS[kind]), ranks)
+
+
+@pytest.mark.slow
+@needs_extra("modules")
+@needs_extra("targets")
+def test_own_modules_on_targets_that_are_numbers_agree_up_to_rounding():
+    targets = import_module("tests.extras.targets.target_tables")
+    spec = mg.make(targets.task(), envs=6, rounds=1, host={"optimizer": "adamw"}).spec
+    alone, _ = finished(spec)
+    first, second = (scheduler for scheduler, _ in on_ranks(2, lambda part: finished(spec, part)))
+    assert differing(leaves(first.params), leaves(second.params)) == []
+    ours, theirs = rows_of([first, second]), rows_of([alone])
+    assert same(ours["action"], theirs["action"])
+    torch.testing.assert_close(ours["reward"], theirs["reward"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

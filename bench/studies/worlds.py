@@ -1,13 +1,13 @@
 """Worth of growing in each task, on training instances: `python -m bench.studies.worlds
-[--only TASK ...] [--train TASK ...] [--on N] [--table]`.
+[--only TASK ...] [--search TASK ...] [--train TASK ...] [--on N] [--table]`.
 
 Every schedule that germinates one seed in the first epoch and keeps it, or none, plays the same
 instances in two worlds each.  Under the prices of the task that gives the value of the host alone,
 of the best static network, and of the best one of each instance, which is picked in one world and
 judged in the other: nobody who is not shown the worlds can do better with one seed.  The rules
-`heuristic` and the schedules of `morphogen tune`, seeds that come later and several of them among
-them, play the same instances.  Tasks of `--train` also train a policy from scratch with the
-defaults of the task, which plays held-out instances beside `wait`.
+`heuristic` play the same instances.  In tasks of `--search` schedules of `morphogen tune` play them
+too, with seeds that come later and several of them.  In tasks of `--train` a policy is trained from
+scratch with the defaults of the task, and plays held-out instances beside `wait`.
 
 Large tasks are cut: fewer epochs and minibatches, which the file names.  Tasks whose data is
 missing are left out, and named.  `bench/results/worlds.json` keeps the rows of tasks that are not
@@ -54,8 +54,10 @@ FREE = {"instance": {"param_price": [0.0, 0.0]}}
 Row = dict[str, Any]
 
 
-def measure_world(task: str, count: int, *, train: bool = False) -> Row:
-    """Measure a task on `count` training instances in two worlds each, and train a policy."""
+def measure_world(task: str, count: int, *, search: bool = False, train: bool = False) -> Row:
+    """Measure a task on `count` training instances in two worlds each; search schedules and train a
+    policy if asked.
+    """
     began = time.perf_counter()
     priced = resolve(build_spec({"task": task}, SIZES[task]))
     free = resolve(build_spec({"task": task}, SIZES[task] | FREE))
@@ -65,7 +67,6 @@ def measure_world(task: str, count: int, *, train: bool = False) -> Row:
     worth = value_at_prices(found, prices, budget=setup.budget)
     accuracy = {row["grows"]: 100 * float(np.mean(row["accuracy"])) for row in found["schedules"]}
     best = worth["best_fixed"]
-    schedule = search_schedules(open_context(setup, print), instances=count, worlds=WORLDS)[0]
     return {
         "host_parameters": setup.net.host_size,
         "instances": count,
@@ -79,12 +80,22 @@ def measure_world(task: str, count: int, *, train: bool = False) -> Row:
             "heuristic": score_rules(setup, count),
             "best static": best["value"],
             "best of each": worth["best_of_each"],
-            "best schedule": schedule["value in other worlds"],
         },
-        "schedule": schedule["best"],
-        "schedules": schedule["schedules"],
+        "schedule": search_schedule(setup, count) if search else None,
         "trained": train_policy(task) if train else None,
         "seconds": time.perf_counter() - began,
+    }
+
+
+def search_schedule(setup: Setup, count: int) -> Row:
+    """Search the best schedule on the same instances and worlds; its value is judged in worlds that
+    had no part in its choice.
+    """
+    found, _ = search_schedules(open_context(setup, print), instances=count, worlds=WORLDS)
+    return {
+        "grows": found["best"],
+        "value": found["value in other worlds"],
+        "schedules": found["schedules"],
     }
 
 
@@ -120,9 +131,10 @@ def markdown(results: Row) -> str:
         numbers = " | ".join(f"{value[name]:.3f}" for name in value)
         host = f"{row['host_parameters']:,}, {score['host']:.1f}"
         best = f"{row['static']}, {score['best static']:.1f}"
-        policy = row["trained"]
+        schedule, policy = row.get("schedule"), row.get("trained")
+        searched = f"{schedule['value']:.3f}" if schedule else ""
         gain = f"{policy['value'] - policy['wait']:+.3f}" if policy else ""
-        lines.append(f"| `{task}` | {host} | {numbers} | {best} | {gain} |")
+        lines.append(f"| `{task}` | {host} | {numbers} | {searched} | {best} | {gain} |")
     return "\n".join(lines)
 
 
@@ -147,6 +159,7 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="TASK")
+    parser.add_argument("--search", nargs="+", choices=SIZES, default=[], metavar="TASK")
     parser.add_argument("--train", nargs="+", choices=SIZES, default=[], metavar="TASK")
     parser.add_argument("--on", type=int, default=8, metavar="N", help="instances (default 8)")
     parser.add_argument("--table", action="store_true", help="print the table of the file")
@@ -160,7 +173,9 @@ def main(words: Sequence[str] | None = None) -> None:
     found["machine"] = machine_facts(device="cpu", threads=1)
     for task in given.only:
         try:
-            row = measure_world(task, given.on, train=task in given.train)
+            row = measure_world(
+                task, given.on, search=task in given.search, train=task in given.train
+            )
         except DataError as error:
             print(f"{task}: left out: {error}")
             continue

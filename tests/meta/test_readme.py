@@ -223,6 +223,7 @@ def test_the_front_page_quotes_the_tables():
         (learning, "learning"),
         (learning, "learning_digits"),
         (learning, "learning_fashion"),
+        (learning, "learning_fashion_cheap"),
         (ablations, "ablations"),
         (ablations, "ablations_epyc"),
         (transfer, "transfer"),

@@ -1,6 +1,7 @@
 """The CNN host: parameters, widths, classes, normalisation."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
+import morphogen as mg
 from morphogen.config.host import CnnSpec
 from morphogen.hosts import cnn
 from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
@@ -38,6 +40,21 @@ def logits(state, net, images):
     return forward(
         images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net
     )
+
+
+def test_a_task_that_uses_all_classes_masks_no_logit():
+    few, all_used = (
+        mg.make("digits", envs=2, instance={"classes": (low, 10)}).net for low in (3, 10)
+    )
+    assert (few.all_classes, all_used.all_classes) == (False, True)
+    state = small_states.fresh(NET, 2)
+    state.instance.classes.copy_(torch.tensor([3, 10]))
+    images = small_states.split(NET, 5).inputs
+    masked, whole = (logits(state, net, images) for net in (NET, replace(NET, all_classes=True)))
+    assert (masked[0, :, 3:] == -1e4).all()
+    assert (whole[0, :, 3:] != -1e4).all()
+    assert torch.equal(masked[0, :, :3], whole[0, :, :3])
+    assert torch.equal(masked[1], whole[1])
 
 
 @pytest.mark.parametrize(("numbers", "count"), TABLE)

@@ -273,6 +273,8 @@ def test_flags_that_the_pages_name_exist():
     of_other_commands = {
         "--add",
         "--full",
+        "--search",
+        "--train",
         "--write",
         "--kills",
         "--kinds-on",

@@ -13,7 +13,7 @@ from morphogen.train.held_out_plays import task_rivals
 
 # task: host parameters, default slots, batch, episode length
 ROWS = {
-    "fashion": (1_090, "r0c1 r1c0 r1c1", 24, 12),
+    "fashion": (1_090, "r0c1 r1c0 r1c1", 16, 12),
     "fashion_full": (1_702, "r0c0 r0c1 r0c2", 64, 40),
 }
 

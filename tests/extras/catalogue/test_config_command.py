@@ -54,7 +54,7 @@ def test_every_setting_of_a_config_file_has_one_line_of_its_own():
     ("words", "value"),
     [
         (["ppo.clip"], "0.2"),
-        (["ppo.price_warmup_rounds"], "5"),
+        (["ppo.price_warmup_rounds"], "6"),
         (["ppo.imitation_rounds", "--preset", "smoke"], "1"),
         (["host.lr", "--preset", "tiny"], "0.1"),
         (["preset"], DEFAULT_PRESET),

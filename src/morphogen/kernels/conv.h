@@ -38,7 +38,7 @@
 #endif
 
 #define CHUNKS 8          /* parts of the samples with separate sums of the gradients of weights */
-#define TILE_SIDE 4       /* pixels of a side of the image that are computed together, at most where it has fewer */
+#define TILE_SIDE 4       /* pixels of a side that a tile reads where the image has fewer */
 #define BUNDLE 256        /* channels of networks processed together, about */
 #define BYTES (2048 << 10) /* of their planes, at most */
 

@@ -61,7 +61,6 @@ FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
 # Both ends of a gap: the arms of which the best is its lower end, and its upper end; the first that
 # played counts.
 GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "oracle"))
-SEED_RIVALS = ("wait", "tuned", "planted", "open", "reactive")  # that every seed is held against
 SEED = 0  # of the resamples
 MEANS = {
     "accuracy": "committed_accuracy",
@@ -228,9 +227,9 @@ def _seed_row(values: Mapping[str, Array], row: int, seed: int) -> Row:
     """One training seed: its differences, and what it closes of the gap."""
     ours = values[TRAINED_ARM][row]
     behind = {
-        name: interval(ours - values[name][0], seed=SEED)._asdict()
-        for name in SEED_RIVALS
-        if name in values
+        name: interval(ours - rows[0], seed=SEED)._asdict()
+        for name, rows in values.items()
+        if name != TRAINED_ARM
     }
     return {
         "seed": seed,

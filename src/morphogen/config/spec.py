@@ -86,6 +86,7 @@ RESUME_MUTABLE = (
     "engine.deterministic",
     "engine.tf32",
     "engine.ranks",
+    "engine.rank_per_core",
     "engine.collective_timeout_s",
     "evaluation.keep",
     "telemetry",

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import morphogen as mg
 from morphogen.cli import main
 from morphogen.errors import CheckpointError, DataError, RankError
 from morphogen.extras.ranks import rank_launcher, workers
@@ -39,6 +40,21 @@ def test_a_dry_run_refuses_ranks_that_a_run_refuses(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert main.main(["train", "--preset", "smoke", *words, "--dry-run"]) == 2
     assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cores", "envs", "count"), [(1, 4, 1), (2, 4, 2), (3, 4, 2), (4, 6, 3), (64, 32, 4)]
+)
+def test_cores_that_can_share_the_envs_have_a_rank_each_if_asked_for(
+    monkeypatch, cores, envs, count
+):
+    monkeypatch.setattr(rank_launcher, "count_cores", lambda: cores)
+    engine = {"devices": ["cpu"], "rank_per_core": True}
+    spec = mg.resolve(mg.RunSpec(task="tiny", envs=envs, engine=engine))
+    assert rank_launcher.count_ranks(spec) == count
+    for given in ({"ranks": 1}, {"rank_per_core": False}):
+        other = mg.resolve(mg.RunSpec(task="tiny", envs=envs, engine=engine | given))
+        assert rank_launcher.count_ranks(other) == 1
 
 
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):

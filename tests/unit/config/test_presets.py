@@ -23,7 +23,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "605e816868b375f8fd7ece12c789a3474774b10376c546298e0078ad91753714"
+DEFAULT_CONFIG = "b713c5e8895b3d123138ddd5446afbcb2e267e92ee0789bc486536f9eb925543"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -28,7 +28,7 @@ from morphogen.kernels.native import KERNELS, call_kernel, compiled_kernel, to_k
 _ALIGNMENT = 64  # bytes, as the allocator of torch
 _ADOPTED_BYTES = 2**16  # from these on a result is adopted: copying it takes longer
 
-_Call = tuple[Callable, Any, dict[str, Any]]  # with positional and named arguments
+_Call = tuple[Callable, list[Any], dict[str, Any]]  # with positional and named arguments
 
 
 class CpuGraphs:
@@ -107,23 +107,23 @@ class _Place(NamedTuple):
 _Adopted = tuple[Tensor, _Place]
 
 
-def _tensor_at(memory: Tensor, place: _Place | Tensor) -> Tensor:
-    """Return the tensor of a place in memory."""
-    if isinstance(place, Tensor):
-        return place
+class _Gap(NamedTuple):
+    """Argument of a recorded call that is in memory of the graph, which is not yet allocated."""
+
+    arguments: Any  # list or dict
+    key: Any  # in the arguments
+    place: _Place
+    by_address: bool  # for a kernel
+
+
+def _tensor_at(memory: Tensor, place: _Place) -> Tensor:
+    """Return the tensor of a place in memory.  memory: in the type of the place."""
     if place.block.adopted is not None:
         tensor = torch.empty(0, dtype=place.dtype, device="cpu")
         place.block.adopted.append((tensor, place))
         return tensor
     offset = (place.block.offset + place.offset) // place.dtype.itemsize
-    return memory.view(place.dtype).as_strided(place.shape, place.stride, offset)
-
-
-def _address_at(memory: Tensor, place: _Place | Tensor) -> int:
-    """Return the address of a place in memory."""
-    if isinstance(place, Tensor):
-        return to_kernel_arg(place)
-    return memory.data_ptr() + place.block.offset + place.offset
+    return memory.as_strided(place.shape, place.stride, offset)
 
 
 class _FillingForm(NamedTuple):
@@ -196,8 +196,11 @@ class _Tape(UnguardedMode):
     def __init__(self) -> None:
         super().__init__()
         self.buffers_only = True
-        # with the function that turns a place into an argument
-        self._calls: list[tuple[Callable, _Call]] = []
+        self._calls: list[_Call] = []
+        self._gaps: list[_Gap] = []
+        # nested ones that are lists until their gaps are filled, with their keys; inner ones first
+        self._tuples: list[tuple[Any, Any]] = []
+        self._held: list[Tensor] = []  # inputs that kernels read by address
         self._blocks: dict[int, Block] = {}  # by key of the storage
         self._threads = torch.get_num_threads()
 
@@ -240,14 +243,20 @@ class _Tape(UnguardedMode):
                 planned.append(block)
         nbytes = plan_memory(planned) + _ALIGNMENT
         memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-        calls: list[_Call] = []
-        for argument, (call, args, kwargs) in self._calls:
-            place = partial(argument, memory)
-            calls.append((call, _replace(args, place), _replace(kwargs, place)))
+        start = memory.data_ptr()
+        typed = {dtype: memory.view(dtype) for dtype in {gap.place.dtype for gap in self._gaps}}
+        for arguments, key, place, by_address in self._gaps:
+            if by_address:
+                arguments[key] = start + place.block.offset + place.offset
+            else:
+                arguments[key] = _tensor_at(typed[place.dtype], place)
+        for arguments, key in self._tuples:
+            arguments[key] = tuple(arguments[key])
+        calls = self._calls
         for position in sorted(ending, reverse=True):
             end = position + 1
-            calls[end:end] = [(block.release, (), {}) for block in ending[position]]
-        return CpuGraph(calls, memory, self._calls)
+            calls[end:end] = [(block.release, [], {}) for block in ending[position]]
+        return CpuGraph(calls, memory, self._held)
 
     def _run_kernel(self, kernel: Callable[..., Any], args: tuple) -> Any:
         """Run an operator of the project, and record its parts: copies of inputs, and
@@ -259,7 +268,7 @@ class _Tape(UnguardedMode):
     def _call_kernel(self, name: str, *args: Any) -> None:
         """Run and record a kernel."""
         values = [0 if arg is None else arg for arg in args]
-        self._add(compiled_kernel(name), values, {}, argument=_address_at)
+        self._add(compiled_kernel(name), values, {}, by_address=True)
         for value in values:
             if isinstance(value, Tensor) and (block := self._blocks.get(storage_key(value))):
                 block.adoptable = False
@@ -293,13 +302,29 @@ class _Tape(UnguardedMode):
         self._add(unchecked_operator(form.operator), args, accepted | into)
 
     def _add(
-        self, call: Callable, args: Any, kwargs: dict[str, Any], argument: Callable = _tensor_at
+        self, call: Callable, args: Any, kwargs: dict[str, Any], *, by_address: bool = False
     ) -> None:
         if (threads := torch.get_num_threads()) != self._threads:
-            self._calls.append((argument, (torch.set_num_threads, (threads,), {})))
+            self._calls.append((torch.set_num_threads, [threads], {}))
             self._threads = threads
-        recorded = (call, _replace(args, self._refer), _replace(kwargs, self._refer))
-        self._calls.append((argument, recorded))
+        self._calls.append((call, self._copy(args, by_address), self._copy(kwargs, by_address)))
+
+    def _copy(self, node: Any, by_address: bool = False) -> Any:
+        """Copy nested arguments, with gaps for tensors that the pass allocated."""
+        # an own walk: every epoch is recorded, and pytrees slow one of few envs by a twentieth or
+        # more
+        named = isinstance(node, dict)
+        copy: Any = {} if named else [None] * len(node)
+        for key, item in node.items() if named else enumerate(node):
+            if isinstance(item, Tensor):
+                copy[key] = self._refer(item, copy, key, by_address)
+            elif isinstance(item, tuple | list | dict):
+                copy[key] = self._copy(item, by_address)
+                if isinstance(item, tuple):
+                    self._tuples.append((copy, key))
+            else:
+                copy[key] = item
+        return copy
 
     def _allocate(self, results: Sequence[Tensor | None]) -> None:
         position = len(self._calls)
@@ -309,15 +334,21 @@ class _Tape(UnguardedMode):
                 block = Block(StorageWeakRef(storage), storage.nbytes(), position, position)
                 self._blocks[storage_key(result)] = block
 
-    def _refer(self, node: Tensor) -> Any:
-        """Return the place of a tensor that the pass allocated; another one is held."""
+    def _refer(self, node: Tensor, arguments: Any, key: Any, by_address: bool) -> Any:
+        """Return a tensor that the pass was given, or its address; mark a gap for another one."""
         block = self._blocks.get(storage_key(node))
         if block is None:
-            return node.detach()
+            held = node.detach() if node.requires_grad else node
+            if not by_address:
+                return held
+            self._held.append(held)
+            return to_kernel_arg(held)
         block.last = len(self._calls)
         # its address does not tell: the address of an empty view is 0
         offset = int(node.storage_offset()) * node.itemsize
-        return _Place(block, offset, node.dtype, node.shape, node.stride())
+        place = _Place(block, offset, node.dtype, node.shape, node.stride())
+        self._gaps.append(_Gap(arguments, key, place, by_address))
+        return None
 
     def _refuse_inputs(
         self, func: Any, written: frozenset[str], args: tuple, kwargs: dict[str, Any]
@@ -361,20 +392,6 @@ def _add_gap(gaps: list[tuple[float, float]], start: float, end: float) -> None:
         at -= 1
         start = gaps.pop(at)[0]
     gaps.insert(at, (start, end))
-
-
-def _replace(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested arguments with other tensors and places."""
-    # an own walk: every epoch is recorded, and pytrees slow one of few envs by a twentieth or more
-    if isinstance(node, Tensor | _Place):
-        return change(node)
-    if isinstance(node, dict):
-        return {name: _replace(item, change) for name, item in node.items()}
-    if isinstance(node, tuple | list):
-        return type(node)(
-            [item if isinstance(item, int) else _replace(item, change) for item in node]
-        )
-    return node
 
 
 def _give_results(

@@ -13,7 +13,7 @@ minibatch (allreduce).
     job            variables that `torchrun` sets
 
 Plugs in at two hooks: the entry point `morphogen.launchers` (`cli.launcher.Launcher`) starts
-commands, and a run calls `ppo.Exchange`.  The settings are `engine.ranks`, `engine.reduce` and
-`engine.collective_timeout_s`.
+commands, and a run calls `ppo.Exchange`.  The settings are `engine.ranks`, `engine.rank_per_core`,
+`engine.reduce` and `engine.collective_timeout_s`.
 `rank_launcher` and `job` load no torch; all others do.
 """

@@ -26,6 +26,7 @@ from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restart
 PARENT = "MORPHOGEN_PARENT"  # variable with the process that started this rank
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # variable with the file for the error of a rank
 DEATH_SIGNAL = 1  # option of prctl: signal at the death of the parent
+MOST_CORES = 4  # of `engine.rank_per_core`: every rank takes the time of an update
 
 
 class RankLauncher(Launcher):
@@ -85,12 +86,33 @@ def count_ranks(spec: RunSpec) -> int:
     Raises: ConfigError for a number that does not divide the envs.
     """
     in_job = ranks_of_environment()[1]
-    count = in_job if in_job > 1 else spec.engine.ranks or len(spec.engine.devices)
+    count = in_job if in_job > 1 else spec.engine.ranks or count_places(spec)
     if spec.envs % count:
         raise ConfigError(
             f"engine.ranks: expected a divisor of envs = {spec.envs:,}, got {count:,}"
         )
     return count
+
+
+def count_places(spec: RunSpec) -> int:
+    """Return the number of devices; with `engine.rank_per_core` on a CPU, of cores that can share
+    the envs.
+
+    Raises: DeviceError for a missing device.
+    """
+    if spec.engine.rank_per_core and len(spec.engine.devices) == 1:
+        device = import_module("morphogen.env.setup").own_device(spec.engine, 0)
+        if device.type == "cpu":
+            cores = min(count_cores(), MOST_CORES)
+            return next(n for n in range(cores, 0, -1) if spec.envs % n == 0)
+    return len(spec.engine.devices)
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_rank(spec: RunSpec, body: Body) -> None:

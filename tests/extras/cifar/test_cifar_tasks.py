@@ -30,7 +30,7 @@ ROWS = {
     ),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
-STABLE_CONFIG = "36ee7036e6736462fa833513dda583aff33758204adb952b0f83c7667d50c2f4"
+STABLE_CONFIG = "646152c948af40a3c85e6277a8bef19379c93926cb2c15b22d3c7e70469fc1a8"
 
 
 def test_every_task_of_the_table_is_there_and_no_other():

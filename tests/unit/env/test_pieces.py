@@ -109,7 +109,8 @@ def test_a_run_that_cannot_fit_says_so_before_it_starts(monkeypatch, tmp_path, c
     )
     with pytest.raises(DeviceError, match=text):
         tiny_setup(envs=4_096)
-    assert main(["train", "ppo", "--device", "cpu", "--out", str(tmp_path / "run")]) == 2
+    words = ["--device", "cpu", "--ranks", "1", "--out", str(tmp_path / "run")]
+    assert main(["train", "ppo", *words]) == 2
     assert "engine.activation_mib" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

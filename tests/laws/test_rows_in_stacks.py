@@ -94,6 +94,11 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
         lambda x, **p: gate_openness(p, x),
         {"x": (13, 5, 5, STACK, 8), **{name: (STACK, *shape) for name, shape in GATE.items()}},
     ),
+    "linear to one output": (
+        place_linear,
+        {"x": (STACK, 65, 16), "weight": (STACK, 1, 16), "bias": (STACK, 1)},
+    ),
+    "linear of one input": (place_linear, {"x": (STACK, 65, 1), "weight": (STACK, 16, 1)}),
     "spatial_mean": (spatial_mean, {"x": FEATURES}),
     "scale_channels": (scale_channels, {"x": FEATURES, "factor": CHANNELS}),
     "group_norm": (

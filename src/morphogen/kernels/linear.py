@@ -24,6 +24,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> mg.hosts.linear(torch.ones(2, 1, 3), weight, torch.ones(2, 1)).flatten().tolist()
         [4.0, 31.0]
     """
+    if weight.shape[:2] == (1, 1):  # torch multiplies by a single vector in another order
+        pair = (
+            part if part is None else part.expand(2, *part.shape[1:]) for part in (weight, bias)
+        )
+        return linear(x.expand(2, *x.shape[1:]), *pair)[:1]
     transposed = weight.transpose(1, 2)
     return (
         torch.bmm(x, transposed)
@@ -73,7 +78,7 @@ class _Linear(Function):
         grad = grads[0].flatten(1, -2)
         needed: tuple[bool, ...] = ctx.needs_input_grad
         return (
-            torch.bmm(grad, weight).view(x.shape) if needed[0] else None,
+            linear(grad, weight.transpose(1, 2)).view(x.shape) if needed[0] else None,
             torch.bmm(grad.transpose(1, 2), x.flatten(1, -2)),
             column_sums(grad) if needed[2] else None,
         )

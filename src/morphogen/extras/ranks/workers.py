@@ -85,7 +85,8 @@ def check_loopback(address: tuple[str, int]) -> None:
         socket.create_connection(address, timeout=END_S).close()
     except OSError as error:
         place = ":".join(map(str, address))
-        raise RankError(f"rank 0 at {place} cannot be reached: {error_line(error)}") from None
+        line = f"rank 0 at {place} cannot be reached: {error_line(error)}"
+        raise RankError(f"{line}; `--ranks 1` needs no network") from None
 
 
 @contextmanager

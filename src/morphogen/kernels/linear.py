@@ -25,10 +25,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         [4.0, 31.0]
     """
     if weight.shape[:2] == (1, 1):  # torch multiplies by a single vector in another order
-        pair = (
-            part if part is None else part.expand(2, *part.shape[1:]) for part in (weight, bias)
-        )
-        return linear(x.expand(2, *x.shape[1:]), *pair)[:1]
+        x, weight = (part.expand(2, -1, -1) for part in (x, weight))
+        return linear(x, weight, None if bias is None else bias.expand(2, -1))[:1]
     transposed = weight.transpose(1, 2)
     return (
         torch.bmm(x, transposed)

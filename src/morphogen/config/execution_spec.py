@@ -60,9 +60,7 @@ class EngineSpec(Spec):
     ranks: Annotated[int | None, Field(ge=1, le=65_536)] = None
     """processes that share the envs (default: one per device)"""
     rank_per_core: bool = False
-    """true: without `ranks`, a command on a CPU shares the envs among its cores, up to four;
-    same bits
-    """
+    """true: without `ranks`, a command on a CPU shares the envs among its cores, up to four"""
     reduce: Literal["gather", "allreduce"] = REDUCE_GATHER
     """ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients
     (allreduce)
